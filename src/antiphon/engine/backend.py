@@ -87,7 +87,7 @@ class Backend(Protocol):
 
     @property
     def can_trim(self) -> bool:
-        """Whether a part of a slot can be kept or shared; if not (recurrent models), only `Trim(slot, 0)` is allowed."""
+        """Whether a part of a slot can be kept or shared; if not (recurrent), only `Trim(slot, 0)` is allowed."""
         ...
 
     def sampler(self, sampling: Sampling, prompt: Sequence[int]) -> Sampler:
