@@ -30,9 +30,11 @@ class ReasoningDone(Struct, frozen=True):
 
 
 class Call(Struct, frozen=True, kw_only=True):
-    """A call opens; its name is known. `name` is as the model wrote it."""
+    """A call opens; its name is known. A custom tool's call carries plain text instead of JSON arguments."""
 
     name: str
+    namespace: str | None = None
+    custom: bool = False
 
 
 class Arguments(Struct, frozen=True, gc=False):
