@@ -1,0 +1,86 @@
+"""From decoded JSON to typed structs, with refusals that name the place (`tools[0].name`) in the request."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from antiphon.protocol.errors import RequestRefused
+
+MAX_DEPTH = 64
+"""Nesting of free-form JSON (schemas, template arguments). Real tool schemas stay below 20; the recursive readers
+behind us (templates, grammars) get into trouble some hundreds deep."""
+
+_T = TypeVar("_T")
+_AT = re.compile(r" - at `(?:key in )?\$(.*)`$", re.DOTALL)
+_MISSING = re.compile(r"Object missing required field `(\w+)`")
+
+
+def decode_json(body: bytes) -> dict[str, Any]:
+    """The JSON object of a request body. Raises `RequestRefused` for anything else."""
+    try:
+        data = msgspec.json.decode(body)
+    except msgspec.DecodeError as error:
+        text = _AT.sub("", str(error))
+        raise RequestRefused(f"The body is not valid JSON: {text}.", code="invalid_json") from None
+    except UnicodeDecodeError:
+        raise RequestRefused("The body is not valid JSON: it is not UTF-8.", code="invalid_json") from None
+    except RecursionError:
+        raise RequestRefused("The body is nested too deeply.", code="invalid_json") from None
+    if not isinstance(data, dict):
+        raise RequestRefused("The body must be a JSON object.", code="invalid_type")
+    return data
+
+
+def convert(data: Any, kind: type[_T], path: str = "") -> _T:
+    """`data` as `kind`; `path` is where it stands in the request. Strict: 1 is no boolean, "1" no number."""
+    try:
+        return msgspec.convert(data, kind, strict=True)
+    except msgspec.ValidationError as error:
+        raise _refusal(str(error), path) from None
+
+
+def convert_tagged(data: Any, kinds: Mapping[str, type[_T]], path: str, what: str) -> _T:
+    """An object whose `type` chooses one of `kinds`."""
+    if not isinstance(data, dict):
+        raise RequestRefused(f"Expected {what}, an object.", param=path, code="invalid_type")
+    name = data.get("type")
+    if name is None:
+        raise RequestRefused(f"Missing `type` of {what}.", param=f"{path}.type", code="missing_required_parameter")
+    kind = kinds.get(name) if isinstance(name, str) else None
+    if kind is None:
+        known = ", ".join(sorted(kinds))
+        raise RequestRefused(f"Unknown type of {what}: expected one of {known}.", param=f"{path}.type")
+    return convert(data, kind, path)
+
+
+def check_depth(data: Any, path: str) -> None:
+    """Refuses free-form JSON that is nested deeper than `MAX_DEPTH`."""
+    level = [data]
+    for _ in range(MAX_DEPTH):
+        level = [child for node in level for child in _children(node)]
+        if not level:
+            return
+    raise RequestRefused(f"Nested deeper than {MAX_DEPTH} levels.", param=path)
+
+
+def _children(node: Any) -> list[Any]:
+    if isinstance(node, dict):
+        return list(node.values())
+    return node if isinstance(node, list) else []
+
+
+def _refusal(message: str, path: str) -> RequestRefused:
+    at = _AT.search(message)
+    text = message[: at.start()] if at else message
+    # msgspec writes `[...]` for "a value of this object": the object is the nearest place with a name.
+    param = (path + at.group(1) if at else path).replace("[...]", "").lstrip(".") or None
+    missing = _MISSING.search(text)
+    if missing:
+        param = f"{param}.{missing.group(1)}" if param else missing.group(1)
+        return RequestRefused(f"Missing required parameter: '{param}'.", param=param, code="missing_required_parameter")
+    code = "invalid_type" if text.startswith("Expected") and "`, got `" in text else "invalid_value"
+    return RequestRefused(f"Invalid '{param}': {text}." if param else f"{text}.", param=param, code=code)

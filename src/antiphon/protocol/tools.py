@@ -1,0 +1,155 @@
+"""Tools and the choice among them (wire contract, section 6).
+
+Hosted tools (`web_search`, `mcp`, ...) and tools of unknown types are run by no model server: they are kept apart, so
+that the caller can leave them out with a warning or refuse them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from antiphon.protocol.convert import check_depth, convert, convert_tagged
+from antiphon.protocol.errors import RequestRefused
+
+ToolName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+MAX_TOOLS = 1024
+"""Codex sends about 30, Claude Code 24; the bound keeps one request from filling the memory with schemas."""
+
+
+class FunctionTool(Struct, tag="function"):
+    name: ToolName
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class Grammar(Struct):
+    type: Literal["text", "grammar"]
+    syntax: Literal["lark", "regex"] | None = None
+    definition: str | None = None
+
+
+class CustomTool(Struct, tag="custom"):
+    name: ToolName
+    description: str | None = None
+    format: Grammar | None = None
+
+
+class Namespace(Struct, tag="namespace"):
+    name: ToolName
+    tools: list[Any]
+    description: str | None = None
+
+
+class HostedTool(Struct):
+    """A tool that this server does not run, with its place in the request."""
+
+    type: str
+    path: str
+
+
+Tool = FunctionTool | CustomTool | Namespace | HostedTool
+_TOOLS: dict[str, type[FunctionTool | CustomTool | Namespace]] = {
+    "function": FunctionTool,
+    "custom": CustomTool,
+    "namespace": Namespace,
+}
+
+
+class NamedChoice(Struct):
+    type: Literal["function", "custom"]
+    name: str
+
+
+class AllowedTools(Struct):
+    type: Literal["allowed_tools"]
+    mode: Literal["auto", "required"]
+    tools: list[dict[str, Any]]
+
+
+class HostedChoice(Struct):
+    type: str
+
+
+ToolChoice = Literal["none", "auto", "required"] | NamedChoice | AllowedTools | HostedChoice
+_CHOICES: dict[str, type[NamedChoice | AllowedTools]] = {
+    "function": NamedChoice,
+    "custom": NamedChoice,
+    "allowed_tools": AllowedTools,
+}
+
+
+def parse_tools(value: Any, path: str = "tools") -> list[Tool]:
+    """The declared tools, in order. Raises `RequestRefused` naming the tool and field."""
+    if not isinstance(value, list):
+        raise RequestRefused("Expected a list of tools.", param=path, code="invalid_type")
+    if len(value) > MAX_TOOLS:
+        raise RequestRefused(f"More than {MAX_TOOLS} tools.", param=path)
+    tools = [_parse_tool(tool, f"{path}[{n}]") for n, tool in enumerate(value)]
+    _check_names(tools, path)
+    return tools
+
+
+def _parse_tool(data: Any, path: str) -> Tool:
+    name = data.get("type") if isinstance(data, dict) else None
+    if isinstance(name, str) and name not in _TOOLS:
+        return HostedTool(name, path)
+    tool = convert_tagged(data, _TOOLS, path, "a tool")
+    if isinstance(tool, FunctionTool):
+        check_depth(tool.parameters, f"{path}.parameters")
+    elif isinstance(tool, CustomTool) and tool.format is not None and tool.format.type == "grammar":
+        for field in ("syntax", "definition"):
+            if getattr(tool.format, field) is None:
+                param = f"{path}.format.{field}"
+                raise RequestRefused(f"A grammar needs its {field}.", param=param, code="missing_required_parameter")
+    elif isinstance(tool, Namespace):
+        tool.tools = parse_tools(tool.tools, f"{path}.tools")
+    return tool
+
+
+def _check_names(tools: Sequence[Tool], path: str) -> None:
+    seen: set[str] = set()
+    for n, tool in enumerate(tools):
+        if isinstance(tool, HostedTool):
+            continue
+        if tool.name in seen:
+            raise RequestRefused(f"Two tools are named {tool.name!r}.", param=f"{path}[{n}].name")
+        seen.add(tool.name)
+
+
+def parse_tool_choice(value: Any, tools: Sequence[Tool]) -> ToolChoice:
+    """The choice, checked against the tools. Raises `RequestRefused`, also for a tool that was not declared."""
+    if isinstance(value, str):
+        return _word(value, tools)
+    if not isinstance(value, dict):
+        raise RequestRefused("Expected a word or an object.", param="tool_choice", code="invalid_type")
+    name = value.get("type")
+    if isinstance(name, str) and name not in _CHOICES:
+        raise RequestRefused(f"This server does not run the tool {name!r}.", param="tool_choice.type")
+    choice = convert_tagged(value, _CHOICES, "tool_choice", "a tool choice")
+    if isinstance(choice, NamedChoice):
+        _check_declared(choice.type, choice.name, tools, "tool_choice.name")
+        return choice
+    for n, tool in enumerate(choice.tools):
+        named = convert(tool, NamedChoice, f"tool_choice.tools[{n}]")
+        _check_declared(named.type, named.name, tools, f"tool_choice.tools[{n}].name")
+    return choice
+
+
+def _word(value: str, tools: Sequence[Tool]) -> ToolChoice:
+    choice: ToolChoice = convert(value, Literal["none", "auto", "required"], "tool_choice")  # type: ignore[arg-type]
+    if choice == "required" and not any(not isinstance(tool, HostedTool) for tool in tools):
+        raise RequestRefused("`tool_choice` is `required`, but there is no tool.", param="tool_choice")
+    return choice
+
+
+def _check_declared(kind: str, name: str, tools: Sequence[Tool], path: str) -> None:
+    wanted = FunctionTool if kind == "function" else CustomTool
+    for tool in tools:
+        members = tool.tools if isinstance(tool, Namespace) else [tool]
+        if any(isinstance(member, wanted) and member.name == name for member in members):
+            return
+    raise RequestRefused(f"There is no {kind} tool named {name!r} in `tools`.", param=path)
