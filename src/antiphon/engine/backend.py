@@ -50,10 +50,9 @@ class Entry(Struct, frozen=True):
 
 
 class Batch(Struct, frozen=True):
-    """One step: the trims, then the copies, then all entries in one decode."""
+    """One step: the moves in their order, then all entries in one decode."""
 
-    trims: tuple[Trim, ...] = ()
-    copies: tuple[Copy, ...] = ()
+    moves: tuple[Trim | Copy, ...] = ()
     entries: tuple[Entry, ...] = ()
 
 
@@ -97,8 +96,12 @@ class Backend(Protocol):
     def execute(self, batch: Batch) -> list[Sampled]:
         """Carries out a batch: one `Sampled` for each entry with a sampler, in the order of the entries.
 
-        Raises `CellsExhausted` (the trims and copies are done, nothing is computed) or `EngineFailure`.
+        Raises `CellsExhausted` (the moves are done, nothing is computed) or `EngineFailure`.
         """
+        ...
+
+    def abort(self) -> None:
+        """Ends a running `execute` soon, with an `EngineFailure`. The only method that any thread may call."""
         ...
 
     def close(self) -> None: ...
