@@ -1,0 +1,44 @@
+"""llama.cpp's own log, brought to `logging`: the process's stderr belongs to the server.
+
+Levels go down by one step: what matters to anybody is raised as an error of ours, and llama.cpp warns of things that
+are everyday life to a scheduler (a full cache).
+"""
+
+from __future__ import annotations
+
+import logging
+
+# llama.cpp prints whole tables in pieces without a line end; a line longer than this is cut.
+LINE_LIMIT = 1_000
+
+# Below `logging.DEBUG`: llama.cpp's debug level names every node of a graph.
+VERBOSE = 5
+
+# enum ggml_log_level; 5 continues the line before.
+CONTINUED = 5
+ERROR = 4
+LEVELS = {1: VERBOSE, 2: logging.DEBUG, 3: logging.INFO, ERROR: logging.WARNING}
+
+logger = logging.getLogger(__name__)
+
+
+class LogLines:
+    """Puts the pieces of a log together to lines. `last_error` is the newest error line, for use in messages."""
+
+    def __init__(self) -> None:
+        self.last_error = ""
+        self._level = 0
+        self._line = ""
+
+    def feed(self, level: int, text: str) -> None:
+        if level != CONTINUED:
+            self._level = level
+        *lines, self._line = (self._line + text).split("\n")
+        self._line = self._line[:LINE_LIMIT]
+        for line in filter(None, lines):
+            self._emit(line[:LINE_LIMIT])
+
+    def _emit(self, line: str) -> None:
+        if self._level == ERROR:
+            self.last_error = line
+        logger.log(LEVELS.get(self._level, logging.DEBUG), "%s", line)

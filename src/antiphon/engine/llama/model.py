@@ -1,0 +1,83 @@
+"""Loading a model's weights."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from antiphon.engine.llama.binding import Library, one_line
+from antiphon.engine.llama.errors import ModelLoadError
+from antiphon.engine.llama.gguf import ModelFile
+
+Progress = Callable[[float], None]
+
+# Longest value of a text in the metadata that we ask for; names are far shorter.
+TEXT_BYTES = 256
+
+
+class Model:
+    """Loaded weights and their vocabulary. Freed when the last holder (backend, tokenizer) lets go of it."""
+
+    def __init__(self, library: Library, file: ModelFile, gpu_layers: int, progress: Progress | None) -> None:
+        self.library = library
+        self.file = file
+        self.handle = _load(library, file, gpu_layers, progress)
+        self.vocab = library.c.llama_model_get_vocab(self.handle)
+        self._require_generation()
+
+    @property
+    def name(self) -> str:
+        return self._text("general.name") or self.file.path.stem
+
+    @property
+    def chat_template(self) -> str | None:
+        c = self.library.c
+        return self.library.text(c.llama_model_chat_template(self.handle, self.library.ffi.NULL)) or None
+
+    @property
+    def can_trim(self) -> bool:
+        """A recurrent state is the sum of all that was read: nothing can be taken out of it."""
+        c = self.library.c
+        return not (c.llama_model_is_recurrent(self.handle) or c.llama_model_is_hybrid(self.handle))
+
+    def _text(self, key: str) -> str:
+        buffer = self.library.ffi.new("char[]", TEXT_BYTES)
+        found = self.library.c.llama_model_meta_val_str(self.handle, key.encode(), buffer, TEXT_BYTES)
+        return self.library.text(buffer) if found > 0 else ""
+
+    def _require_generation(self) -> None:
+        c = self.library.c
+        generates = c.llama_model_has_decoder(self.handle) and not (
+            c.llama_model_has_encoder(self.handle) or c.llama_model_is_diffusion(self.handle)
+        )
+        if not generates or not c.llama_vocab_n_tokens(self.vocab):
+            raise ModelLoadError(f"{self.file.path.name} is not a model that writes text token by token")
+
+
+def _load(library: Library, file: ModelFile, gpu_layers: int, progress: Progress | None) -> Any:
+    params = library.c.llama_model_default_params()
+    params.n_gpu_layers = gpu_layers
+    failure: list[BaseException] = []
+
+    def report(fraction: float, _user_data: Any) -> bool:
+        # An exception cannot pass through llama.cpp: it ends the loading, and is raised behind it.
+        try:
+            if progress is not None:
+                progress(fraction)
+        except BaseException as error:
+            failure.append(error)
+        return not failure
+
+    callback = library.ffi.callback("bool(float, void *)", report)
+    params.progress_callback = callback
+    library.log.last_error = ""
+    handle = library.ffi.gc(
+        library.c.llama_model_load_from_file(os.fsencode(file.path), params), library.c.llama_model_free
+    )
+    if failure:
+        raise failure[0]
+    if not handle:
+        reason = one_line(library.log.last_error) or "no reason given"
+        raise ModelLoadError(f"llama.cpp cannot load {file.path.name}: {reason}")
+    return handle

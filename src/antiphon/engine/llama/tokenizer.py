@@ -1,0 +1,93 @@
+"""Text to token ids and back, with the vocabulary of a loaded model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from antiphon.engine.llama.model import Model
+
+# Longest text in bytes: llama.cpp counts in 32 bits, and a text of this size has no more tokens than bytes plus one.
+TEXT_LIMIT = 2**30
+
+# Most pieces are a few bytes long; longer ones are asked for a second time.
+PIECE_BYTES = 64
+
+
+class LlamaTokenizer:
+    """`engine.base.Tokenizer`. llama.cpp reads its vocabulary without changing it, so any thread may call.
+
+    Text is what UTF-8 can say: a lone surrogate becomes U+FFFD, as every decoder of bytes would have made of it.
+    """
+
+    def __init__(self, model: Model) -> None:
+        # Keeps the weights loaded for as long as anyone holds the tokenizer.
+        self._model = model
+        self._ffi, self._c, self._vocab = model.library.ffi, model.library.c, model.vocab
+        self._size: int = self._c.llama_vocab_n_tokens(self._vocab)
+        self.end: frozenset[int] = frozenset(t for t in range(self._size) if self._c.llama_vocab_is_eog(self._vocab, t))
+        control = (t for t in range(self._size) if t in self.end or self._is_control(t))
+        self._control = MappingProxyType({t: self.piece(t).decode("utf-8", "replace") for t in control})
+        spellings = sorted(filter(None, self._control.values()), key=len, reverse=True)
+        self._spelled = re.compile("|".join(map(re.escape, spellings)) or "(?!)")
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    @property
+    def bos(self) -> int | None:
+        return self._c.llama_vocab_bos(self._vocab) if self._c.llama_vocab_get_add_bos(self._vocab) else None
+
+    @property
+    def control(self) -> Mapping[int, str]:
+        return self._control
+
+    def encode(self, text: str, *, control: bool) -> list[int]:
+        """Raises `ValueError` for a text over `TEXT_LIMIT`."""
+        tokens = self._tokenize(text, control)
+        if control or self._control.keys().isdisjoint(tokens):
+            return tokens
+        # The vocabulary calls some end-of-generation token a user's own, so llama.cpp found it in plain text as well.
+        return [token for part in self._apart(text) for token in self._tokenize(part, control)]
+
+    def piece(self, token: int) -> bytes:
+        """Raises `ValueError` for what is no token id."""
+        if not 0 <= token < self._size:
+            raise ValueError(f"token {token} is not in the vocabulary of {self._size}")
+        length = PIECE_BYTES
+        while True:
+            buffer = self._ffi.new("char[]", length)
+            needed = self._c.llama_token_to_piece(self._vocab, token, buffer, length, 0, True)
+            if needed >= 0:
+                return bytes(self._ffi.buffer(buffer, needed))
+            length = -needed
+
+    def _is_control(self, token: int) -> bool:
+        return bool(self._c.llama_vocab_get_attr(self._vocab, token) & self._c.LLAMA_TOKEN_ATTR_CONTROL)
+
+    def _tokenize(self, text: str, control: bool) -> list[int]:
+        data = utf8(text)
+        if len(data) > TEXT_LIMIT:
+            raise ValueError(f"a text of {len(data)} bytes is too long to tokenize")
+        room = len(data) // 2 + 8
+        while True:
+            tokens: Any = self._ffi.new("llama_token[]", room)
+            count = self._c.llama_tokenize(self._vocab, data, len(data), tokens, room, False, control)
+            if count >= 0:
+                return list(self._ffi.unpack(tokens, count))
+            room = -count
+
+    def _apart(self, text: str) -> list[str]:
+        """The text in parts, cut inside every control spelling, so that none of them is there in one part."""
+        cuts = [match.start() + 1 for match in self._spelled.finditer(text)]
+        return [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+
+
+def utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
