@@ -128,12 +128,13 @@ class StepStream:
     `cached_tokens` is the number of prompt tokens that were not computed anew; it is final when the first step arrives.
     """
 
-    __slots__ = ("_cancel", "_failure", "_steps", "_waiter", "cached_tokens", "closed")
+    __slots__ = ("_cancel", "_cancelled", "_failure", "_steps", "_waiter", "cached_tokens", "closed")
 
     def __init__(self, cancel: Callable[[], None]) -> None:
         self.cached_tokens = 0
         self.closed = False
         self._cancel = cancel
+        self._cancelled = False
         self._failure: EngineFailure | None = None
         self._steps: list[Step] = []
         self._waiter: asyncio.Future[None] | None = None
@@ -162,9 +163,10 @@ class StepStream:
     def cancel(self) -> None:
         """Reader's side: no more steps are wanted. The engine frees the sequence within a step. Idempotent."""
         if not self.closed:
-            self.closed = True
+            self.closed = self._cancelled = True
             self._steps.clear()
             self._cancel()
+            self._wake()
 
     def ready(self) -> list[Step]:
         """Reader's side: the steps that arrived since the last look, without waiting; may be empty."""
@@ -172,13 +174,15 @@ class StepStream:
         return steps
 
     async def take(self) -> list[Step]:
-        """Reader's side: the steps that arrived since the last look, at least one.
+        """Reader's side: the steps that arrived since the last look, at least one; none once it was cancelled.
 
         Raises `EngineFailure` when there are no more because the engine failed.
         """
         while not self._steps:
             if self._failure is not None:
                 raise self._failure
+            if self._cancelled:
+                return []
             if self.closed:
                 raise RuntimeError("take() after the end of the stream")
             self._waiter = asyncio.get_running_loop().create_future()
