@@ -20,6 +20,8 @@ from antiphon.hub.names import HuggingFace, canonical
 if TYPE_CHECKING:
     from huggingface_hub import CachedFileInfo, CachedRepoInfo
 
+METADATA_TIMEOUT = 10.0  # seconds; what huggingface_hub itself waits for the description of a file
+
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -74,7 +76,10 @@ def remove_hugging_face(source: HuggingFace) -> int:
 def _online(source: HuggingFace, served: str, report: Report) -> ModelFile:
     from huggingface_hub import HfApi, hf_hub_download
 
-    files = selection.choose(HfApi().list_repo_files(source.repo), source.selector, f"hf:{source.repo}")
+    # Not list_repo_files: that tries for half a minute without a network before what is cached can be used.
+    info = HfApi().model_info(source.repo, timeout=METADATA_TIMEOUT)
+    names = [file.rfilename for file in info.siblings or ()]
+    files = selection.choose(names, source.selector, f"hf:{source.repo}")
     paths = [Path(hf_hub_download(source.repo, file, tqdm_class=_bar(file, report))) for file in files]
     return _model_file(paths, served)
 
