@@ -10,6 +10,7 @@ from tests.protocol import expected as ex
 from tests.protocol.support import (
     CREATED_AT,
     FAILURE,
+    USAGE,
     Json,
     Step,
     cancel,
@@ -335,7 +336,7 @@ def test_usage_adds_up() -> None:
 
 def test_a_failure_tells_its_code() -> None:
     failure = replace(FAILURE, code="context_length_exceeded")
-    found = on_the_wire(play(Text("a"), end=lambda stream: stream.fail(failure, None)))
+    found = on_the_wire(play(Text("a"), end=lambda stream: stream.fail(failure, USAGE)))
     assert found[-1]["type"] == "response.failed"
     assert found[-1]["response"]["error"]["code"] == "context_length_exceeded"
 

@@ -112,14 +112,14 @@ class ResponseStream:
         response = self._ended("incomplete", usage, reason=reason)
         return [*events, ev.ResponseIncomplete(self._number(), response)]
 
-    def fail(self, failure: Failure, usage: Usage | None) -> list[ev.Event]:
+    def fail(self, failure: Failure, usage: Usage) -> list[ev.Event]:
         """The response cannot go on; what is open is closed as incomplete. Allowed in every state but new and ended."""
         self._expect("fail()", "queued", "idle", "message", "reasoning", "call")
         events = self._close("incomplete")
         response = self._ended("failed", usage, error=failure)
         return [*events, ev.ResponseFailed(self._number(), response)]
 
-    def cancel(self, usage: Usage | None) -> list[ev.Event]:
+    def cancel(self, usage: Usage) -> list[ev.Event]:
         """Somebody cancelled: ends with `response.incomplete` whose response is `cancelled` (wire contract, 8)."""
         self._expect("cancel()", "queued", "idle", "message", "reasoning", "call")
         events = self._close("incomplete")
@@ -218,7 +218,7 @@ class ResponseStream:
     def _ended(
         self,
         status: Literal["completed", "incomplete", "failed", "cancelled"],
-        usage: Usage | None,
+        usage: Usage,
         *,
         completed_at: int | None = None,
         error: Failure | None = None,
