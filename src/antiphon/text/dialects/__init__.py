@@ -1,0 +1,6 @@
+"""How models mark thinking and calls in their output, and the parsers that turn it into fragments."""
+
+from antiphon.text.dialects.machine import Parser
+from antiphon.text.dialects.table import DIALECTS, Dialect, detect
+
+__all__ = ["DIALECTS", "Dialect", "Parser", "detect"]

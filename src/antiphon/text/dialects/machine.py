@@ -1,0 +1,106 @@
+"""The machine that all dialects run on: states that read text and hand over to each other at markers.
+
+Rules
+* A state reads as far as it can at once. What it leaves unread is a half marker, shorter than the longest marker; the
+  machine keeps it for the next piece. Nothing is read twice but that, so the time is linear in the output.
+* What a state makes of the text does not depend on how it was cut.
+* No output of a model makes it raise.
+* A marker that is a control token of the vocabulary counts only as that token; text that spells it is text. A marker
+  token where it counts for nothing is the text of its spelling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Protocol
+
+from antiphon.protocol.fragments import Fragment
+from antiphon.text.dialects.flow import Flow
+
+
+class Parser(Protocol):
+    """One output of a model, piece by piece, as fragments. Neighbouring fragments of one kind belong together."""
+
+    @property
+    def in_reasoning(self) -> bool:
+        """Whether what comes next belongs to a thinking block."""
+        ...
+
+    def feed(self, text: str) -> list[Fragment]: ...
+
+    def control(self, token: str) -> list[Fragment]:
+        """A control token, by its spelling. One that is no marker of the dialect gives nothing."""
+        ...
+
+    def finish(self) -> list[Fragment]:
+        """The end of the output. An open thinking block or call stays open: only the caller knows why it ended."""
+        ...
+
+
+class State(Protocol):
+    """How a part of the output is read."""
+
+    reasoning: bool
+
+    def read(self, text: str, at: int, out: list[Fragment]) -> tuple[int, State]:
+        """Reads from index `at`: the index of what is left, and who reads on. Itself only if more text is needed."""
+        ...
+
+    def literal(self, text: str, out: list[Fragment]) -> State:
+        """Reads text in which nothing is a marker. Gives who reads on."""
+        ...
+
+    def marker(self, marker: str, out: list[Fragment]) -> State | None:
+        """A marker token. Gives who reads on; None if it counts for nothing here."""
+        ...
+
+    def finish(self, out: list[Fragment]) -> None:
+        """The output ended in this state."""
+        ...
+
+
+class Machine:
+    """A `Parser` made of states. `flow` is the visible text that they share."""
+
+    __slots__ = ("_flow", "_held", "_markers", "_state")
+
+    def __init__(self, start: State, flow: Flow, markers: Collection[str]) -> None:
+        self._state = start
+        self._flow = flow
+        self._markers = markers
+        self._held = ""
+
+    @property
+    def in_reasoning(self) -> bool:
+        return self._state.reasoning
+
+    def feed(self, text: str) -> list[Fragment]:
+        out: list[Fragment] = []
+        if self._held:
+            text = self._held + text
+        at, state = self._state.read(text, 0, out)
+        while state is not self._state:
+            self._state = state
+            at, state = state.read(text, at, out)
+        self._held = text[at:] if at < len(text) else ""
+        return out
+
+    def control(self, token: str) -> list[Fragment]:
+        if token not in self._markers:
+            return []
+        out: list[Fragment] = []
+        self._release(out)
+        self._state = self._state.marker(token, out) or self._state.literal(token, out)
+        return out
+
+    def finish(self) -> list[Fragment]:
+        out: list[Fragment] = []
+        self._release(out)
+        self._state.finish(out)
+        self._flow.finish(out)
+        return out
+
+    def _release(self, out: list[Fragment]) -> None:
+        """Nothing can complete the half marker any more."""
+        self._state = self._state.literal(self._held, out)
+        self._held = ""
