@@ -1,0 +1,93 @@
+"""`antiphon serve`: takes the port at once, then loads the model while `/health` already answers."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import socket
+import sys
+from collections.abc import Callable
+
+from antiphon.cli.errors import CommandError
+from antiphon.cli.options import ServeOptions
+from antiphon.cli.progress import ProgressDisplay
+from antiphon.hub import ModelFile, Progress, resolve
+
+BACKLOG = 2048  # connections that the system holds while we are busy; uvicorn's own figure
+
+
+def serve(options: ServeOptions) -> int:
+    """Serves until it is stopped; returns the exit code. Raises `CommandError` and `HubError`."""
+    with listen(options.host, options.port) as listening:
+        return run_server(options, listening)
+
+
+def run_server(options: ServeOptions, listening: socket.socket) -> int:
+    """Hands the socket and the way to load the engine to the server."""
+    raise CommandError("this build has no server yet")
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises `CommandError` if the address cannot be had."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listening = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise CommandError(f"cannot listen on {host}: {error.strerror}") from error
+    try:
+        if os.name == "posix":  # elsewhere the option lets two servers share a port
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(BACKLOG)
+    except OSError as error:
+        listening.close()
+        raise CommandError(_refused(host, port, error)) from error
+    return listening
+
+
+def fetch_model(options: ServeOptions, report: Callable[[Progress], None]) -> ModelFile:
+    """The model's file, fetched if need be; progress goes to standard error and to `report`. Blocks: not for the loop.
+
+    Raises `HubError`, and whatever `report` raises, which ends the fetch.
+    """
+    if options.model is None:
+        raise ValueError("the scripted engine has no model file")
+    with ProgressDisplay(sys.stderr) as display:
+
+        def both(progress: Progress) -> None:
+            display(progress)
+            report(progress)
+
+        return resolve(options.model, cache=options.cache, progress=both, offline=options.offline)
+
+
+def announcement(options: ServeOptions, listening: socket.socket, model: str) -> str:
+    """What is printed when the model is ready: address, model, and a command to paste."""
+    url = base_url(listening)
+    body = json.dumps({"model": model, "input": "Say hello.", "stream": True}, ensure_ascii=False).replace(
+        "'", "\\u0027"
+    )
+    key = " -H 'Authorization: Bearer YOUR_KEY'" if options.api_keys else ""
+    return (
+        f"Antiphon serves {model} on {url}/v1\n\n"
+        f"  curl -N {url}/v1/responses{key} -H 'Content-Type: application/json' -d '{body}'\n"
+    )
+
+
+def base_url(listening: socket.socket) -> str:
+    """The address to paste: that of this machine if the server listens on all of them."""
+    host, port = listening.getsockname()[:2]
+    if host in ("0.0.0.0", "::"):
+        host = "127.0.0.1" if host == "0.0.0.0" else "::1"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _refused(host: str, port: int, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"port {port} on {host} is in use; choose another with --port"
+    if error.errno == errno.EACCES:
+        return f"port {port} on {host} is not allowed for this user; choose one above 1023 with --port"
+    return f"cannot listen on {host}, port {port}: {error.strerror}"
