@@ -1,0 +1,72 @@
+"""What every request passes: its id, and the key.
+
+Pure ASGI, so that a stream goes through it without a second task or a copy.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Sequence
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from antiphon.api.errors import refusal_response
+from antiphon.protocol.errors import RequestRefused
+from antiphon.protocol.ids import IdSource
+
+PUBLIC = frozenset({"/health"})
+"""Paths for probes, which have no key."""
+
+MAX_REQUEST_ID = 128
+"""Characters of a client's own request id that are echoed: a UUID has 36."""
+
+
+class Gate:
+    """Adds `x-request-id` to every answer and lets through only who has one of the keys; without keys, everybody."""
+
+    def __init__(self, app: ASGIApp, *, keys: Sequence[str], new_id: IdSource) -> None:
+        self._app = app
+        self._keys = [key.encode() for key in keys]
+        self._new_id = new_id
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = dict(scope["headers"])
+        request_id = _own_id(headers.get(b"x-request-id")) or self._new_id("req_").encode()
+        scope.setdefault("state", {})["request_id"] = request_id.decode()
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], (b"x-request-id", request_id)]
+            await send(message)
+
+        if scope["path"] in PUBLIC or self._admits(headers):
+            await self._app(scope, receive, send_with_id)
+        else:
+            await _refuse(scope, receive, send_with_id)
+
+    def _admits(self, headers: dict[bytes, bytes]) -> bool:
+        if not self._keys:
+            return True
+        scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
+        given = token.strip() if scheme.lower() == b"bearer" else headers.get(b"x-api-key", b"")
+        # Every key is compared, in constant time: how long it takes tells nothing about them.
+        return any([hmac.compare_digest(given, key) for key in self._keys])  # noqa: C419  # no early end
+
+
+def _own_id(value: bytes | None) -> bytes | None:
+    """A client's id, if it is short and printable."""
+    if value and len(value) <= MAX_REQUEST_ID and all(0x20 < byte < 0x7F for byte in value):
+        return value
+    return None
+
+
+async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
+    refused = RequestRefused(
+        "The API key is missing or wrong.", code="invalid_api_key", status=401, kind="authentication_error"
+    )
+    answer = refusal_response(refused)
+    answer.headers["www-authenticate"] = "Bearer"
+    await answer(scope, receive, send)

@@ -1,0 +1,65 @@
+"""`POST /v1/responses`, streamed and not."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from antiphon.api.body import read_body
+from antiphon.api.errors import json_response
+from antiphon.api.settings import ApiSettings
+from antiphon.api.streaming import EventStream, KeepAlivePolicy
+from antiphon.protocol.errors import RequestRefused
+from antiphon.protocol.request import parse_request
+from antiphon.serving.run import Run
+from antiphon.serving.service import Service
+
+
+class ResponsesEndpoint:
+    """Decode, call, encode."""
+
+    def __init__(self, service: Service, settings: ApiSettings) -> None:
+        self._service = service
+        self._settings = settings
+        self._policy = KeepAlivePolicy(settings.keepalive_seconds, events=settings.keepalive_events)
+
+    async def create(self, request: Request) -> ASGIApp:
+        self._service.model  # noqa: B018  # 503 while loading, before a large body is read
+        parsed = parse_request(await read_body(request, self._settings.body_limit))
+        run = await self._service.create(parsed)
+        headers = [(b"x-antiphon-warning", "; ".join(run.warnings).encode())] if run.warnings else []
+        if parsed.stream:
+            return EventStream(run, headers, self._policy, self._settings.clock)
+        return await _whole(request, run, headers)
+
+    async def upgrade(self, request: Request) -> Response:
+        """A GET: WebSocket clients are told to use POST at once; any other status costs Codex seconds."""
+        if request.headers.get("upgrade", "").lower() == "websocket":
+            raise RequestRefused("WebSocket mode is not served here; use POST.", code="upgrade_required", status=426)
+        raise RequestRefused("Method Not Allowed: GET", code="method_not_allowed", status=405)
+
+
+async def _whole(request: Request, run: Run, headers: list[tuple[bytes, bytes]]) -> Response:
+    """The whole answer; a client that leaves before it is finished ends the work."""
+    watcher = asyncio.create_task(_cancel_on_departure(request, run))
+    try:
+        response = await run.respond()
+    finally:
+        watcher.cancel()
+        with suppress(asyncio.CancelledError):
+            await watcher
+    if response.error is not None:
+        raise RequestRefused(response.error.message, code="server_error", status=500, kind="server_error")
+    answer = json_response(response)
+    answer.raw_headers.extend(headers)
+    return answer
+
+
+async def _cancel_on_departure(request: Request, run: Run) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    run.cancel()

@@ -1,0 +1,18 @@
+"""What the operator chose about HTTP."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from msgspec import Struct
+
+
+class ApiSettings(Struct, frozen=True, kw_only=True):
+    """`body_limit` in bytes, before and after decompression; `clock` is monotonic, in seconds."""
+
+    api_keys: tuple[str, ...] = ()
+    body_limit: int = 32 * 1024 * 1024
+    keepalive_seconds: float = 15.0
+    keepalive_events: bool = True
+    clock: Callable[[], float] = time.monotonic

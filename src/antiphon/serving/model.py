@@ -1,0 +1,37 @@
+"""A loaded model with all that its requests share: template, vocabulary, dialect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+from antiphon.engine.base import Engine
+from antiphon.text.detokenizer import Vocabulary
+from antiphon.text.dialects import DIALECTS, detect
+from antiphon.text.dialects.machine import Parser
+from antiphon.text.prompt import Prompt
+from antiphon.text.template import ChatTemplate, opens_reasoning
+
+
+class ServedModel:
+    """Made once, when the engine has loaded."""
+
+    def __init__(self, engine: Engine, *, now: Callable[[], datetime], created_at: int) -> None:
+        info = engine.info
+        self.engine = engine
+        self.name = info.name
+        self.created_at = created_at
+        self.context_length = info.context_length
+        self.template = ChatTemplate(info.chat_template, bos_token=info.bos_token, eos_token=info.eos_token, now=now)
+        self.vocabulary = Vocabulary(engine.tokenizer)
+        self.dialect = info.dialect or detect(info.chat_template)
+        self._control = frozenset(engine.tokenizer.control.values())
+
+    def parser(self, prompt: Prompt, tools: Sequence[str], *, calls: bool) -> Parser:
+        """A parser for the answer to a prompt."""
+        return DIALECTS[self.dialect].parser(
+            tools=tools,
+            calls=calls,
+            control=self._control,
+            reasoning_open=opens_reasoning(prompt.text),
+        )

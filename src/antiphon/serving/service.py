@@ -1,0 +1,219 @@
+"""The use-cases: a request becomes a run, the models are listed, the state of loading is told."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from typing import Literal
+
+from msgspec import Struct
+
+from antiphon.engine.base import Engine, EngineBusy, EngineFailure, Generation, Sampling
+from antiphon.protocol.errors import RequestRefused
+from antiphon.protocol.ids import RESPONSE, IdSource, random_id
+from antiphon.protocol.request import LOGPROBS, CreateResponse
+from antiphon.protocol.stream import ResponseStream
+from antiphon.protocol.tools import FunctionTool, HostedTool
+from antiphon.serving.echo import first_response, wants_summary
+from antiphon.serving.model import ServedModel
+from antiphon.serving.output import OutputReader
+from antiphon.serving.prompt import prompt_of
+from antiphon.serving.run import Run
+from antiphon.serving.support import check_support
+from antiphon.text.prompt import Prompt
+
+log = logging.getLogger(__name__)
+
+INLINE_PROMPT = 64 * 1024
+"""Bytes of a body whose prompt is made on the event loop (about 10 ms); a larger one goes to a thread."""
+
+SEEDS = 2**32 - 1
+"""llama.cpp's seeds have 32 bits, and the highest one means "random": a request's seed is taken modulo this."""
+
+
+class LoadProgress(Struct, frozen=True):
+    """How far loading is: what is being done, and the part of it that is done, 0 to 1."""
+
+    stage: str
+    fraction: float = 0.0
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """What the operator chose about serving."""
+
+    strict_tools: bool = False
+    reasoning_events: Literal["openai", "open-responses"] = "openai"
+    names: tuple[str, ...] = ()  # further names that the model answers to
+
+
+Report = Callable[[LoadProgress], None]
+Loader = Callable[[Report], Awaitable[Engine]]
+"""Fetches and loads a model; may report from any thread."""
+
+
+class Service:
+    """All of one server. `clock` gives Unix time in seconds, `now` the local time that templates may print."""
+
+    def __init__(
+        self,
+        options: Options | None = None,
+        *,
+        new_id: IdSource = random_id,
+        clock: Callable[[], float] = time.time,
+        now: Callable[[], datetime] = datetime.now,
+    ) -> None:
+        self._options = options or Options()
+        self._new_id = new_id
+        self._clock = clock
+        self._now = now
+        self._model: ServedModel | None = None
+        self._draining = False
+        self.progress = LoadProgress("starting")
+
+    async def load(self, loader: Loader) -> None:
+        """Loads the model; until then every request is refused with 503. Raises what the loader raises."""
+        engine = await loader(self._report)
+        self._model = ServedModel(engine, now=self._now, created_at=int(self._clock()))
+        self.progress = LoadProgress("ready", 1.0)
+
+    def _report(self, progress: LoadProgress) -> None:
+        self.progress = progress
+
+    @property
+    def ready(self) -> bool:
+        return self._model is not None and not self._draining
+
+    @property
+    def model(self) -> ServedModel:
+        """The loaded model. Raises `RequestRefused` (503) while loading or draining."""
+        if self._model is None or self._draining:
+            message = "The server is shutting down." if self._draining else "The model is still loading."
+            raise RequestRefused(message, code="server_unavailable", status=503, kind="server_error", retry_after=2)
+        return self._model
+
+    def drain(self) -> None:
+        """Takes no more requests."""
+        self._draining = True
+
+    async def close(self) -> None:
+        """Ends what is running (each response ends as failed) and frees the model. Idempotent."""
+        self.drain()
+        if self._model is not None:
+            await self._model.engine.aclose()
+
+    def model_named(self, name: str | None) -> ServedModel:
+        """The model of a request. Raises `RequestRefused` (404) for a name that is not served."""
+        model = self.model
+        served = (model.name, *self._options.names)
+        if name is not None and name not in served:
+            message = f"The model {name!r} does not exist; this server serves {', '.join(served)}."
+            raise RequestRefused(message, param="model", code="model_not_found", status=404)
+        return model
+
+    def model_names(self) -> Sequence[str]:
+        """All names that are served, the model's own first."""
+        return (self.model.name, *self._options.names)
+
+    async def create(self, request: CreateResponse) -> Run:
+        """Starts a response. Everything that can be refused is refused here, before the first byte.
+
+        Raises `RequestRefused`: what is not served, a prompt that does not fit, a full queue (429), an engine that is
+        gone (503).
+        """
+        check_support(request, strict_tools=self._options.strict_tools)
+        model = self.model_named(request.fields.model)
+        prompt = await _prompt(model, request)
+        response_id = self._new_id(RESPONSE)
+        generation = Generation(
+            id=response_id,
+            prompt=prompt.tokens,
+            max_tokens=request.fields.max_output_tokens,
+            sampling=_sampling(request, model),
+        )
+        created_at = int(self._clock())
+        first = first_response(request, response_id=response_id, model=model.name, created_at=created_at)
+        stream = ResponseStream(
+            first,
+            new_id=self._new_id,
+            clock=self._clock,
+            summary=wants_summary(request) is not None,
+            reasoning_events=self._options.reasoning_events,
+        )
+        reader = _reader(model, prompt, request)
+        try:
+            steps = model.engine.submit(generation)
+        except EngineBusy as busy:
+            raise _busy(busy) from None
+        except EngineFailure as failure:
+            log.error("the engine takes no requests: %s", failure)
+            message = "The model is not available."
+            raise RequestRefused(message, code="server_error", status=503, kind="server_error", retry_after=5) from None
+        return Run(
+            response_id=response_id,
+            stream=stream,
+            reader=reader,
+            steps=steps,
+            prompt_tokens=len(prompt.tokens),
+            warnings=_warnings(request),
+        )
+
+
+async def _prompt(model: ServedModel, request: CreateResponse) -> Prompt:
+    if request.size <= INLINE_PROMPT:
+        return prompt_of(model, request)
+    return await asyncio.to_thread(prompt_of, model, request)
+
+
+def _reader(model: ServedModel, prompt: Prompt, request: CreateResponse) -> OutputReader:
+    tools = [tool.name for tool in request.tools if isinstance(tool, FunctionTool)]
+    parser = model.parser(prompt, tools, calls=bool(tools) and request.tool_choice != "none")
+    one_call = request.fields.parallel_tool_calls is False
+    return OutputReader(model.vocabulary, parser, stops=request.stops, one_call=one_call)
+
+
+def _sampling(request: CreateResponse, model: ServedModel) -> Sampling:
+    fields = request.fields
+    defaults = Sampling()
+    return Sampling(
+        temperature=_or(fields.temperature, defaults.temperature),
+        top_p=_or(fields.top_p, defaults.top_p),
+        top_k=fields.top_k or defaults.top_k,
+        min_p=_or(fields.min_p, defaults.min_p),
+        repetition_penalty=_or(fields.repetition_penalty, defaults.repetition_penalty),
+        presence_penalty=_or(fields.presence_penalty, defaults.presence_penalty),
+        frequency_penalty=_or(fields.frequency_penalty, defaults.frequency_penalty),
+        seed=None if fields.seed is None else fields.seed % SEEDS,
+        logit_bias=_logit_bias(fields.logit_bias or {}, model.engine.tokenizer.size),
+        top_logprobs=(fields.top_logprobs or 0) if LOGPROBS in request.include else None,
+    )
+
+
+def _or(value: float | None, default: float) -> float:
+    return default if value is None else value
+
+
+def _logit_bias(bias: dict[str, float], size: int) -> dict[int, float]:
+    for key in bias:
+        if not (key.isascii() and key.isdecimal() and len(key) < 10 and int(key) < size):
+            message = f"{key!r} is no token id of this model (0 to {size - 1})."
+            raise RequestRefused(message, param=f"logit_bias.{key}")
+    return {int(key): value for key, value in bias.items()}
+
+
+def _busy(busy: EngineBusy) -> RequestRefused:
+    return RequestRefused(
+        "Too many requests are waiting.",
+        code="rate_limit_exceeded",
+        status=429,
+        kind="rate_limit_error",
+        retry_after=busy.retry_after,
+    )
+
+
+def _warnings(request: CreateResponse) -> tuple[str, ...]:
+    """What was left out of the prompt, by name."""
+    hosted = sorted({tool.type for tool in request.tools if isinstance(tool, HostedTool)})
+    return tuple(f"the tool {name} is not run by this server and was left out" for name in hosted)
