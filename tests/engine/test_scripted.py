@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -48,9 +46,9 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def engine(*turns: Any, sleep: Any = asyncio.sleep, prompt_log: Path | None = None, **keys: Any) -> ScriptedEngine:
+def engine(*turns: Any, sleep: Any = asyncio.sleep, **keys: Any) -> ScriptedEngine:
     script = parse_script(msgspec.json.encode({"turns": turns, "special_tokens": CHATML, **keys}))
-    return ScriptedEngine(script, sleep=sleep, prompt_log=prompt_log)
+    return ScriptedEngine(script, sleep=sleep)
 
 
 def submit(
@@ -427,43 +425,6 @@ async def test_running_ends_before_the_reader_sees_the_end() -> None:
     assert played.running == 1
     await stream.take()
     assert played.running == 0
-
-
-# The prompt log
-
-
-async def test_prompts_are_logged_in_the_order_of_submission(tmp_path: Path) -> None:
-    log = tmp_path / "prompts.jsonl"
-    log.write_text("kept\n")
-    played = engine({"when": "é", "steps": ["a"]}, prompt_log=log)
-    prompts = [chat("user\né"), "two\nlines", "\ud800"]
-    for number, text in enumerate(prompts):
-        prompt = played.tokenizer.encode(text, control=True)
-        played.submit(Generation(id=f"resp_{number}", prompt=prompt))
-    kept, *lines = log.read_text(encoding="utf-8").splitlines()
-    assert kept == "kept"
-    assert [json.loads(line) for line in lines] == [
-        {"response_id": "resp_0", "prompt": prompts[0], "tokens": 21},
-        {"response_id": "resp_1", "prompt": "two\nlines", "tokens": 9},
-        {"response_id": "resp_2", "prompt": "\ufffd" * 3, "tokens": 3},
-    ]
-    await played.aclose()
-
-
-async def test_a_prompt_log_that_cannot_be_written_is_refused_at_start(tmp_path: Path) -> None:
-    with pytest.raises(OSError):
-        engine({"steps": []}, prompt_log=tmp_path)
-
-
-async def test_a_prompt_log_that_breaks_later_fails_the_request(tmp_path: Path) -> None:
-    folder = tmp_path / "logs"
-    folder.mkdir()
-    played = engine({"steps": ["a"], "times": 1}, prompt_log=folder / "log")
-    (folder / "log").unlink()
-    folder.rmdir()
-    assert "prompt log" in await answer(played)
-    folder.mkdir()
-    assert await answer(played) == "a"
 
 
 # The vocabulary

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
+import logging
 import os
 import socket
 import sys
 from collections.abc import Callable
 
-from antiphon.cli.errors import CommandError
+from antiphon.api.server import serve as run_service
+from antiphon.api.settings import ApiSettings
+from antiphon.cli.engines import engine_loader
+from antiphon.cli.errors import INTERRUPTED, CommandError
 from antiphon.cli.options import ServeOptions
 from antiphon.cli.progress import ProgressDisplay
+from antiphon.engine.base import EngineFailure
 from antiphon.hub import ModelFile, Progress, resolve
+from antiphon.serving.service import Options, Service
 
 BACKLOG = 2048  # connections that the system holds while we are busy; uvicorn's own figure
 
@@ -24,8 +31,57 @@ def serve(options: ServeOptions) -> int:
 
 
 def run_server(options: ServeOptions, listening: socket.socket) -> int:
-    """Hands the socket and the way to load the engine to the server."""
-    raise CommandError("this build has no server yet")
+    """Serves on the socket until SIGINT or SIGTERM; returns the exit code. Raises `CommandError` if loading fails."""
+    configure_logging(options.log_level)
+    service = Service(
+        Options(
+            name=options.name or (options.model.served if options.model else None),
+            dialect=options.dialect,
+            strict_tools=options.strict_tools,
+            reasoning_events=options.reasoning_events,
+            log_prompts=options.log_prompts,
+        )
+    )
+    settings = ApiSettings(
+        api_keys=options.api_keys,
+        body_limit=options.body_limit,
+        keepalive_seconds=options.keepalive_seconds,
+        keepalive_events=options.keepalive_events,
+    )
+    loader = engine_loader(options, lambda report: fetch_model(options, report))
+
+    def ready() -> None:
+        sys.stdout.write(announcement(options, listening, service.model.name))
+        sys.stdout.flush()
+
+    try:
+        with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
+            runner.run(run_service(service, settings, listening, loader, on_ready=ready))
+    except EngineFailure as failure:
+        raise CommandError(str(failure)) from failure
+    except asyncio.CancelledError:
+        return INTERRUPTED
+    return 0
+
+
+def configure_logging(level: str) -> None:
+    """One line a record, on standard error."""
+    logging.basicConfig(
+        level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+    )
+    # uvicorn's own start and stop lines say nothing that ours do not.
+    logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.getLogger().level))
+    # A WebSocket attempt is answered with 426; a warning for each would only fill the log.
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+
+
+def event_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop where there is one (not on Windows)."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -17,10 +17,7 @@ import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
-
-import msgspec
 
 from antiphon.engine.base import EngineFailure, Finish, Generation, ModelInfo, Step, StepStream, TokenLogprob
 from antiphon.engine.byte_tokenizer import ByteTokenizer
@@ -36,27 +33,20 @@ class _Playing(NamedTuple):
 
 
 class ScriptedEngine:
-    """Plays a `Script`. `sleep` takes seconds. With `prompt_log`, one JSON line per request is appended to that file.
-
-    Raises `OSError` if `prompt_log` cannot be written to.
-    """
+    """Plays a `Script`. `sleep` takes seconds."""
 
     def __init__(
         self,
         script: Script,
         *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        prompt_log: Path | None = None,
     ) -> None:
         self._script = script
         self._sleep = sleep
-        self._prompt_log = prompt_log
         self._used = [0] * len(script.turns)
         self._numbers = itertools.count()
         self._playing: dict[int, _Playing] = {}
         self._closed = False
-        if prompt_log is not None:
-            prompt_log.open("ab").close()
 
     @property
     def info(self) -> ModelInfo:
@@ -77,7 +67,6 @@ class ScriptedEngine:
         try:
             if self._closed:
                 raise EngineFailure("the engine is closed")
-            self._log(generation)
             limit = self._limit(generation)
             turn = self._choose(generation.prompt)
         except EngineFailure as failure:
@@ -106,17 +95,6 @@ class ScriptedEngine:
         if room < 1:
             raise EngineFailure(f"a prompt of {len(generation.prompt)} tokens leaves no room in the context")
         return room if generation.max_tokens is None else min(room, generation.max_tokens)
-
-    def _log(self, generation: Generation) -> None:
-        if self._prompt_log is None:
-            return
-        tokens = generation.prompt
-        entry = {"response_id": generation.id, "prompt": self.tokenizer.decode(tokens), "tokens": len(tokens)}
-        try:
-            with self._prompt_log.open("ab") as log:
-                log.write(msgspec.json.encode(entry) + b"\n")
-        except OSError as error:
-            raise EngineFailure(f"the prompt log cannot be written: {error.strerror}") from error
 
     def _choose(self, prompt: Sequence[int]) -> Turn:
         """The first turn that fits, which is thereby used once."""

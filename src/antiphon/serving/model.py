@@ -16,15 +16,23 @@ from antiphon.text.template import ChatTemplate, opens_reasoning
 class ServedModel:
     """Made once, when the engine has loaded."""
 
-    def __init__(self, engine: Engine, *, now: Callable[[], datetime], created_at: int) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        name: str | None = None,
+        dialect: str | None = None,
+        now: Callable[[], datetime],
+        created_at: int,
+    ) -> None:
         info = engine.info
         self.engine = engine
-        self.name = info.name
+        self.name = name or info.name
         self.created_at = created_at
         self.context_length = info.context_length
         self.template = ChatTemplate(info.chat_template, bos_token=info.bos_token, eos_token=info.eos_token, now=now)
         self.vocabulary = Vocabulary(engine.tokenizer)
-        self.dialect = info.dialect or detect(info.chat_template)
+        self.dialect = dialect or info.dialect or detect(info.chat_template)
         self._control = frozenset(engine.tokenizer.control.values())
 
     def parser(self, prompt: Prompt, tools: Sequence[str], *, calls: bool) -> Parser:

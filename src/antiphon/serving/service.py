@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
@@ -21,6 +22,7 @@ from antiphon.serving.echo import first_response, wants_summary
 from antiphon.serving.model import ServedModel
 from antiphon.serving.output import OutputReader
 from antiphon.serving.prompt import prompt_of
+from antiphon.serving.prompt_log import PromptLog
 from antiphon.serving.run import Run
 from antiphon.serving.support import check_support
 from antiphon.text.prompt import Prompt
@@ -42,11 +44,14 @@ class LoadProgress(Struct, frozen=True):
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """What the operator chose about serving."""
+    """What the operator chose about serving. `name` and `dialect` overrule what the engine says of its model."""
 
+    name: str | None = None
+    dialect: str | None = None
     strict_tools: bool = False
     reasoning_events: Literal["openai", "open-responses"] = "openai"
     names: tuple[str, ...] = ()  # further names that the model answers to
+    log_prompts: Path | None = None  # every rendered prompt is appended here, a JSON line each
 
 
 Report = Callable[[LoadProgress], None]
@@ -71,12 +76,20 @@ class Service:
         self._now = now
         self._model: ServedModel | None = None
         self._draining = False
+        path = self._options.log_prompts
+        self._prompt_log = PromptLog(path) if path else None
         self.progress = LoadProgress("starting")
 
     async def load(self, loader: Loader) -> None:
         """Loads the model; until then every request is refused with 503. Raises what the loader raises."""
         engine = await loader(self._report)
-        self._model = ServedModel(engine, now=self._now, created_at=int(self._clock()))
+        self._model = ServedModel(
+            engine,
+            name=self._options.name,
+            dialect=self._options.dialect,
+            now=self._now,
+            created_at=int(self._clock()),
+        )
         self.progress = LoadProgress("ready", 1.0)
 
     def _report(self, progress: LoadProgress) -> None:
@@ -143,6 +156,8 @@ class Service:
             reasoning_events=self._options.reasoning_events,
         )
         reader = _reader(model, prompt, request)
+        if self._prompt_log is not None:
+            self._prompt_log.write(response_id, prompt)
         try:
             steps = model.engine.submit(generation)
         except EngineBusy as busy:
