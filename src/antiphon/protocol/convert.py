@@ -15,7 +15,8 @@ MAX_DEPTH = 64
 behind us (templates, grammars) get into trouble some hundreds deep."""
 
 _T = TypeVar("_T")
-_AT = re.compile(r" - at `(?:key in )?\$(.*)`$", re.DOTALL)
+# The last one counts, and it has no backtick: the words before it may quote the client.
+_AT = re.compile(r" - at `\$([^`]*)`$")
 _MISSING = re.compile(r"Object missing required field `(\w+)`")
 
 
@@ -23,11 +24,8 @@ def decode_json(body: bytes) -> dict[str, Any]:
     """The JSON object of a request body. Raises `RequestRefused` for anything else."""
     try:
         data = msgspec.json.decode(body)
-    except msgspec.DecodeError as error:
-        text = _AT.sub("", str(error))
-        raise RequestRefused(f"The body is not valid JSON: {text}.", code="invalid_json") from None
-    except UnicodeDecodeError:
-        raise RequestRefused("The body is not valid JSON: it is not UTF-8.", code="invalid_json") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RequestRefused(f"The body is not valid JSON: {error}.", code="invalid_json") from None
     except RecursionError:
         raise RequestRefused("The body is nested too deeply.", code="invalid_json") from None
     if not isinstance(data, dict):
@@ -57,9 +55,9 @@ def convert_tagged(data: Any, kinds: Mapping[str, type[_T]], path: str, what: st
     return convert(data, kind, path)
 
 
-def check_depth(data: Any, path: str) -> None:
+def check_depth(data: dict[str, Any] | None, path: str) -> None:
     """Refuses free-form JSON that is nested deeper than `MAX_DEPTH`."""
-    level = [data]
+    level: list[Any] = [data or {}]
     for _ in range(MAX_DEPTH):
         level = [child for node in level for child in _children(node)]
         if not level:
@@ -67,10 +65,10 @@ def check_depth(data: Any, path: str) -> None:
     raise RequestRefused(f"Nested deeper than {MAX_DEPTH} levels.", param=path)
 
 
-def _children(node: Any) -> list[Any]:
-    if isinstance(node, dict):
-        return list(node.values())
-    return node if isinstance(node, list) else []
+def _children(node: dict[str, Any] | list[Any]) -> list[Any]:
+    """The objects and arrays inside `node`; what cannot nest is no level."""
+    values = node.values() if isinstance(node, dict) else node
+    return [value for value in values if isinstance(value, dict | list)]
 
 
 def _refusal(message: str, path: str) -> RequestRefused:
@@ -81,6 +79,8 @@ def _refusal(message: str, path: str) -> RequestRefused:
     missing = _MISSING.search(text)
     if missing:
         param = f"{param}.{missing.group(1)}" if param else missing.group(1)
+    # `null` means absent; inside an array or a map it is a value of the wrong type.
+    if missing or (at and text.endswith("got `null`") and not at.group(1).endswith("]")):
         return RequestRefused(f"Missing required parameter: '{param}'.", param=param, code="missing_required_parameter")
     code = "invalid_type" if text.startswith("Expected") and "`, got `" in text else "invalid_value"
     return RequestRefused(f"Invalid '{param}': {text}." if param else f"{text}.", param=param, code=code)

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
+MAX_MESSAGE = 1000
+"""Characters of a refusal. Ours are short; some quote the request, which may be as large as a body."""
+
 
 class RequestRefused(Exception):
     """A request that is not served, in the words that the client gets.
@@ -25,6 +28,8 @@ class RequestRefused(Exception):
         kind: str = "invalid_request_error",
         retry_after: int | None = None,
     ) -> None:
+        if len(message) > MAX_MESSAGE:
+            message = message[:MAX_MESSAGE] + "..."
         super().__init__(message)
         self.message = message
         self.param = param
