@@ -13,6 +13,7 @@ from msgspec import Meta, Struct
 
 from antiphon.protocol.convert import convert_tagged
 from antiphon.protocol.errors import RequestRefused
+from antiphon.protocol.tools import Tool, check_names, parse_tools
 
 CallId = Annotated[str, Meta(min_length=1, max_length=256)]
 """Calls and outputs are matched by it; OpenAI's own are 29 characters, the bound is against abuse."""
@@ -121,7 +122,7 @@ class ItemReference(Struct, tag="item_reference"):
 
 
 class AdditionalTools(Struct, tag="additional_tools"):
-    tools: list[Any]
+    tools: Any
     id: str | None = None
 
 
@@ -167,9 +168,7 @@ def parse_input(value: Any) -> list[InputItem]:
         return [InputMessage("user", value)]
     if not isinstance(value, list):
         raise RequestRefused("`input` must be a string or a list of items.", param="input", code="invalid_type")
-    items = [_parse_item(item, f"input[{n}]") for n, item in enumerate(value)]
-    _check_calls(items)
-    return items
+    return [_parse_item(item, f"input[{n}]") for n, item in enumerate(value)]
 
 
 def _parse_item(data: Any, path: str) -> InputItem:
@@ -181,6 +180,9 @@ def _parse_item(data: Any, path: str) -> InputItem:
     elif isinstance(item, InputReasoning):
         item.summary = _parts(item.summary or [], _SUMMARY, f"{path}.summary")
         item.content = _parts(item.content or [], _REASONING, f"{path}.content")
+    elif isinstance(item, AdditionalTools):
+        item.tools = parse_tools(item.tools, f"{path}.tools")
+        check_names(item.tools, f"{path}.tools")
     return item
 
 
@@ -207,15 +209,23 @@ def _parts(value: Any, kinds: Any, path: str) -> list[Any]:
     return [convert_tagged(part, kinds, f"{path}[{n}]", "a content part") for n, part in enumerate(value)]
 
 
-def _check_calls(items: Sequence[InputItem]) -> None:
-    """Each output belongs to one call and each call has at most one output; their order is free."""
+def additional_tools(items: Sequence[InputItem]) -> list[Tool]:
+    """The tools that stand among the items."""
+    return [tool for item in items if isinstance(item, AdditionalTools) for tool in item.tools]
+
+
+def check_calls(items: Sequence[InputItem], *, whole: bool) -> None:
+    """Each call has at most one output and, where `items` are the whole conversation, each output its call.
+
+    Their order is free. A conversation of which a part is stored or referred to is whole when that part is in place.
+    """
     calls = {item.call_id for item in items if isinstance(item, CallItem)}
     answered: set[str] = set()
     for n, item in enumerate(items):
         if not isinstance(item, CallOutput):
             continue
         path = f"input[{n}].call_id"
-        if item.call_id not in calls:
+        if whole and item.call_id not in calls:
             raise RequestRefused(f"No tool call found for the output with call_id {item.call_id!r}.", param=path)
         if item.call_id in answered:
             raise RequestRefused(f"More than one output for the call {item.call_id!r}.", param=path)

@@ -12,8 +12,15 @@ from msgspec import Meta, Struct
 
 from antiphon.protocol.convert import check_depth, convert, convert_tagged, decode_json
 from antiphon.protocol.errors import RequestRefused
-from antiphon.protocol.input_items import InputItem, parse_input
-from antiphon.protocol.tools import Tool, ToolChoice, parse_tool_choice, parse_tools
+from antiphon.protocol.input_items import (
+    InputCompaction,
+    InputItem,
+    ItemReference,
+    additional_tools,
+    check_calls,
+    parse_input,
+)
+from antiphon.protocol.tools import Tool, ToolChoice, ToolName, check_names, parse_tool_choice, parse_tools
 
 MAX_STOPS = 16
 MAX_STOP_LENGTH = 256
@@ -48,7 +55,7 @@ class JsonObjectFormat(Struct, tag="json_object"): ...
 
 
 class JsonSchemaFormat(Struct, tag="json_schema"):
-    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+    name: ToolName
     schema: dict[str, Any]
     description: str | None = None
     strict: bool | None = None
@@ -121,10 +128,10 @@ class Fields(Struct, kw_only=True):
 
 
 class CreateResponse(Struct, kw_only=True):
-    """A valid request. `raw` is the JSON as it came, for what is echoed; `items` and the rest are parsed."""
+    """A valid request: `fields` as they came, and the structured ones parsed. `size` is the body's, in bytes."""
 
     fields: Fields
-    raw: dict[str, Any]
+    size: int
     items: list[InputItem]
     tools: list[Tool]
     tool_choice: ToolChoice
@@ -143,13 +150,17 @@ def parse_request(body: bytes) -> CreateResponse:
     fields = convert(raw, Fields)
     if fields.input is None:
         raise RequestRefused("Missing required parameter: 'input'.", param="input", code="missing_required_parameter")
+    items = parse_input(fields.input)
+    check_calls(items, whole=_is_whole(fields, items))
     tools = parse_tools(fields.tools) if fields.tools is not None else []
+    check_names(tools, "tools")
+    declared = [*tools, *additional_tools(items)]
     request = CreateResponse(
         fields=fields,
-        raw=raw,
-        items=parse_input(fields.input),
+        size=len(body),
+        items=items,
         tools=tools,
-        tool_choice="auto" if fields.tool_choice is None else parse_tool_choice(fields.tool_choice, tools),
+        tool_choice="auto" if fields.tool_choice is None else parse_tool_choice(fields.tool_choice, declared),
         format=_format(fields.text),
         stops=_stops(fields.stop),
         include=_include(fields.include or []),
@@ -157,6 +168,12 @@ def parse_request(body: bytes) -> CreateResponse:
     _check_metadata(fields.metadata or {})
     check_depth(fields.chat_template_kwargs, "chat_template_kwargs")
     return request
+
+
+def _is_whole(fields: Fields, items: Sequence[InputItem]) -> bool:
+    """Whether the input is the whole conversation; if not, an output's call may stand in the part that is stored."""
+    stored = fields.previous_response_id is not None or fields.conversation is not None
+    return not stored and not any(isinstance(item, ItemReference | InputCompaction) for item in items)
 
 
 def _format(text: TextOptions | None) -> Format:
@@ -171,13 +188,20 @@ def _format(text: TextOptions | None) -> Format:
 def _stops(value: Any) -> tuple[str, ...]:
     if value is None:
         return ()
-    stops = [value] if isinstance(value, str) else convert(value, list[str], "stop")
+    if isinstance(value, str):
+        _check_stop(value, "stop")
+        return (value,)
+    stops = convert(value, list[str], "stop")
     if len(stops) > MAX_STOPS:
         raise RequestRefused(f"More than {MAX_STOPS} stop strings.", param="stop")
     for n, stop in enumerate(stops):
-        if not 0 < len(stop) <= MAX_STOP_LENGTH:
-            raise RequestRefused(f"A stop string has 1 to {MAX_STOP_LENGTH} characters.", param=f"stop[{n}]")
+        _check_stop(stop, f"stop[{n}]")
     return tuple(stops)
+
+
+def _check_stop(stop: str, path: str) -> None:
+    if not 0 < len(stop) <= MAX_STOP_LENGTH:
+        raise RequestRefused(f"A stop string has 1 to {MAX_STOP_LENGTH} characters.", param=path)
 
 
 def _include(values: Sequence[str]) -> frozenset[str]:

@@ -6,7 +6,7 @@ that the caller can leave them out with a warning or refuse them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -14,7 +14,8 @@ from msgspec import Meta, Struct
 from antiphon.protocol.convert import check_depth, convert, convert_tagged
 from antiphon.protocol.errors import RequestRefused
 
-ToolName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+# `\Z`, since `$` would let a line feed at the end pass.
+ToolName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}\Z")]
 MAX_TOOLS = 1024
 """Codex sends about 30, Claude Code 24; the bound keeps one request from filling the memory with schemas."""
 
@@ -70,11 +71,7 @@ class AllowedTools(Struct):
     tools: list[dict[str, Any]]
 
 
-class HostedChoice(Struct):
-    type: str
-
-
-ToolChoice = Literal["none", "auto", "required"] | NamedChoice | AllowedTools | HostedChoice
+ToolChoice = Literal["none", "auto", "required"] | NamedChoice | AllowedTools
 _CHOICES: dict[str, type[NamedChoice | AllowedTools]] = {
     "function": NamedChoice,
     "custom": NamedChoice,
@@ -82,42 +79,59 @@ _CHOICES: dict[str, type[NamedChoice | AllowedTools]] = {
 }
 
 
-def parse_tools(value: Any, path: str = "tools") -> list[Tool]:
-    """The declared tools, in order. Raises `RequestRefused` naming the tool and field."""
+def parse_tools(value: Any, path: str = "tools", *, inside: bool = False) -> list[Tool]:
+    """The declared tools, in order; `inside` a namespace, where no other one may stand.
+
+    Raises `RequestRefused` naming the tool and field.
+    """
     if not isinstance(value, list):
         raise RequestRefused("Expected a list of tools.", param=path, code="invalid_type")
     if len(value) > MAX_TOOLS:
         raise RequestRefused(f"More than {MAX_TOOLS} tools.", param=path)
-    tools = [_parse_tool(tool, f"{path}[{n}]") for n, tool in enumerate(value)]
-    _check_names(tools, path)
-    return tools
+    return [_parse_tool(tool, f"{path}[{n}]", inside) for n, tool in enumerate(value)]
 
 
-def _parse_tool(data: Any, path: str) -> Tool:
+def _parse_tool(data: Any, path: str, inside: bool) -> Tool:
     name = data.get("type") if isinstance(data, dict) else None
     if isinstance(name, str) and name not in _TOOLS:
         return HostedTool(name, path)
     tool = convert_tagged(data, _TOOLS, path, "a tool")
     if isinstance(tool, FunctionTool):
         check_depth(tool.parameters, f"{path}.parameters")
-    elif isinstance(tool, CustomTool) and tool.format is not None and tool.format.type == "grammar":
-        for field in ("syntax", "definition"):
-            if getattr(tool.format, field) is None:
-                param = f"{path}.format.{field}"
-                raise RequestRefused(f"A grammar needs its {field}.", param=param, code="missing_required_parameter")
-    elif isinstance(tool, Namespace):
-        tool.tools = parse_tools(tool.tools, f"{path}.tools")
+    elif isinstance(tool, CustomTool):
+        _check_format(tool.format, f"{path}.format")
+    elif inside:
+        raise RequestRefused("A namespace cannot hold another one.", param=f"{path}.type")
+    else:
+        tool.tools = parse_tools(tool.tools, f"{path}.tools", inside=True)
     return tool
 
 
-def _check_names(tools: Sequence[Tool], path: str) -> None:
+def _check_format(format: Grammar | None, path: str) -> None:
+    if format is None or format.type == "text":
+        return
+    for field in ("syntax", "definition"):
+        if getattr(format, field) is None:
+            param = f"{path}.{field}"
+            raise RequestRefused(f"A grammar needs its {field}.", param=param, code="missing_required_parameter")
+
+
+def check_names(tools: Sequence[Tool], path: str) -> None:
+    """No two tools may have the same name for the model, where a namespaced one is `namespace__name`."""
     seen: set[str] = set()
+    for name, at in _names(tools, path):
+        if name in seen:
+            raise RequestRefused(f"Two tools are named {name!r}.", param=at)
+        seen.add(name)
+
+
+def _names(tools: Sequence[Tool], path: str, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Every name that the model gets, with its place in the request."""
     for n, tool in enumerate(tools):
-        if isinstance(tool, HostedTool):
-            continue
-        if tool.name in seen:
-            raise RequestRefused(f"Two tools are named {tool.name!r}.", param=f"{path}[{n}].name")
-        seen.add(tool.name)
+        if isinstance(tool, Namespace):
+            yield from _names(tool.tools, f"{path}[{n}].tools", f"{tool.name}__")
+        elif not isinstance(tool, HostedTool):
+            yield prefix + tool.name, f"{path}[{n}].name"
 
 
 def parse_tool_choice(value: Any, tools: Sequence[Tool]) -> ToolChoice:
@@ -133,6 +147,8 @@ def parse_tool_choice(value: Any, tools: Sequence[Tool]) -> ToolChoice:
     if isinstance(choice, NamedChoice):
         _check_declared(choice.type, choice.name, tools, "tool_choice.name")
         return choice
+    if choice.mode == "required" and not choice.tools:
+        raise RequestRefused("A call is required, but no tool is allowed.", param="tool_choice.tools")
     for n, tool in enumerate(choice.tools):
         named = convert(tool, NamedChoice, f"tool_choice.tools[{n}]")
         _check_declared(named.type, named.name, tools, f"tool_choice.tools[{n}].name")
@@ -141,15 +157,21 @@ def parse_tool_choice(value: Any, tools: Sequence[Tool]) -> ToolChoice:
 
 def _word(value: str, tools: Sequence[Tool]) -> ToolChoice:
     choice: ToolChoice = convert(value, Literal["none", "auto", "required"], "tool_choice")  # type: ignore[arg-type]
-    if choice == "required" and not any(not isinstance(tool, HostedTool) for tool in tools):
+    if choice == "required" and next(_callable(tools), None) is None:
         raise RequestRefused("`tool_choice` is `required`, but there is no tool.", param="tool_choice")
     return choice
 
 
 def _check_declared(kind: str, name: str, tools: Sequence[Tool], path: str) -> None:
     wanted = FunctionTool if kind == "function" else CustomTool
+    if not any(isinstance(tool, wanted) and tool.name == name for tool in _callable(tools)):
+        raise RequestRefused(f"There is no {kind} tool named {name!r} in `tools`.", param=path)
+
+
+def _callable(tools: Sequence[Tool]) -> Iterator[FunctionTool | CustomTool]:
+    """The tools that the model can call, those of namespaces too."""
     for tool in tools:
-        members = tool.tools if isinstance(tool, Namespace) else [tool]
-        if any(isinstance(member, wanted) and member.name == name for member in members):
-            return
-    raise RequestRefused(f"There is no {kind} tool named {name!r} in `tools`.", param=path)
+        if isinstance(tool, Namespace):
+            yield from _callable(tool.tools)
+        elif not isinstance(tool, HostedTool):
+            yield tool
