@@ -33,7 +33,10 @@ runpy.run_module("pip", run_name="__main__", alter_sys=True)
 _CAUSES = [
     (re.compile(r"No module named '?pip\b"), "this Python has no pip ({python}); python -m ensurepip installs it"),
     (re.compile(r"No space left on device|Errno 28|Errno 122"), "disk full while downloading {requirement}"),
-    (re.compile(r"DO NOT MATCH THE HASHES"), "digest mismatch: {requirement} is not the file that the index names"),
+    (  # older pips do not notice that a download was cut until they compare the hash
+        re.compile(r"DO NOT MATCH THE HASHES"),
+        "digest mismatch: what came for {requirement} is not what the index names; if it was cut, run it again",
+    ),
     (
         re.compile(r"Retrying \(Retry|NewConnectionError|ConnectTimeout|ProxyError|SSLError|Temporary failure in name"),
         "no network: pip cannot reach the package index for {requirement}",
