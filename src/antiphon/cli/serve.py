@@ -33,15 +33,7 @@ def serve(options: ServeOptions) -> int:
 def run_server(options: ServeOptions, listening: socket.socket) -> int:
     """Serves on the socket until SIGINT or SIGTERM; returns the exit code. Raises `CommandError` if loading fails."""
     configure_logging(options.log_level)
-    service = Service(
-        Options(
-            name=options.name or (options.model.served if options.model else None),
-            dialect=options.dialect,
-            strict_tools=options.strict_tools,
-            reasoning_events=options.reasoning_events,
-            log_prompts=options.log_prompts,
-        )
-    )
+    service = _service(options)
     settings = ApiSettings(
         api_keys=options.api_keys,
         body_limit=options.body_limit,
@@ -62,6 +54,20 @@ def run_server(options: ServeOptions, listening: socket.socket) -> int:
     except asyncio.CancelledError:
         return INTERRUPTED
     return 0
+
+
+def _service(options: ServeOptions) -> Service:
+    serving = Options(
+        name=options.name or (options.model.served if options.model else None),
+        dialect=options.dialect,
+        strict_tools=options.strict_tools,
+        reasoning_events=options.reasoning_events,
+        log_prompts=options.log_prompts,
+    )
+    try:
+        return Service(serving)
+    except OSError as error:
+        raise CommandError(f"{options.log_prompts}: cannot be written: {error.strerror}") from error
 
 
 def configure_logging(level: str) -> None:

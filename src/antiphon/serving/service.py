@@ -116,6 +116,8 @@ class Service:
         self.drain()
         if self._model is not None:
             await self._model.engine.aclose()
+        if self._prompt_log is not None:
+            self._prompt_log.close()
 
     def model_named(self, name: str | None) -> ServedModel:
         """The model of a request. Raises `RequestRefused` (404) for a name that is not served."""
