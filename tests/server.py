@@ -14,6 +14,7 @@ import httpx
 
 from antiphon.api.server import serve
 from antiphon.api.settings import ApiSettings
+from antiphon.check import EventChecker
 from antiphon.engine.base import Engine
 from antiphon.engine.script_file import load_script
 from antiphon.engine.scripted import ScriptedEngine
@@ -22,23 +23,81 @@ from antiphon.serving.service import Options, Report, Service
 SPECIAL = ["<|im_start|>", "<|im_end|>"]
 
 
-class RunningServer:
-    """`url` has no slash at the end; `client` is an HTTP client for it; `engine` is set once it is ready."""
+class LiveStream:
+    """A streamed answer that is being read. What has arrived has passed the event checker, whether or not it ended."""
 
-    def __init__(self, url: str, client: httpx.AsyncClient, service: Service) -> None:
+    def __init__(self, answer: httpx.Response, chunks: AsyncIterator[bytes], checker: EventChecker) -> None:
+        self.answer = answer
+        self.data = b""
+        self._chunks = chunks
+        self._checker = checker
+
+    async def until(self, marker: bytes, times: int = 1) -> None:
+        """Reads until `marker` has come so many times."""
+        while self.data.count(marker) < times:
+            self._take(await anext(self._chunks))
+
+    async def rest(self) -> bytes:
+        """Reads to the end; the whole stream, which is valid."""
+        async for chunk in self._chunks:
+            self._take(chunk)
+        assert not self._checker.close(), self._checker.violations
+        return self.data
+
+    def _take(self, chunk: bytes) -> None:
+        self.data += chunk
+        self._checker.feed(chunk)
+        assert not self._checker.violations, self._checker.violations
+
+
+class RunningServer:
+    """`url` has no slash at the end; `client` is an HTTP client for it; `engine` is set once it is ready.
+
+    `checker` makes the checker that every stream passes.
+    """
+
+    def __init__(
+        self, url: str, client: httpx.AsyncClient, service: Service, checker: Callable[[], EventChecker]
+    ) -> None:
         self.url = url
         self.client = client
         self.service = service
+        self.stop = asyncio.Event()
+        self._checker = checker
 
     @property
     def engine(self) -> Engine:
         return self.service.model.engine
 
+    @property
+    def running(self) -> int:
+        """Sequences that the scripted engine has not ended."""
+        engine = self.engine
+        assert isinstance(engine, ScriptedEngine)
+        return engine.running
+
+    async def idle(self) -> None:
+        """Waits until the engine has no sequence; the test's time limit bounds it."""
+        while self.running:  # noqa: ASYNC110  # an engine has no event for it, and needs none
+            await asyncio.sleep(0)
+
+    async def busy(self) -> None:
+        """Waits until the engine has a sequence."""
+        while not self.running:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+    @asynccontextmanager
+    async def live(self, body: dict[str, Any], **kwargs: Any) -> AsyncIterator[LiveStream]:
+        """A streamed answer, read piece by piece; the connection is closed at the end of the block."""
+        body = {"stream": True, **body}
+        async with self.client.stream("POST", "/v1/responses", json=body, **kwargs) as answer:
+            assert answer.status_code == 200, await answer.aread()
+            yield LiveStream(answer, answer.aiter_bytes(), self._checker())
+
     async def stream(self, body: dict[str, Any], **kwargs: Any) -> bytes:
-        """The bytes of a streamed answer."""
-        answer = await self.client.post("/v1/responses", json={"stream": True, **body}, **kwargs)
-        assert answer.status_code == 200, answer.text
-        return answer.content
+        """The bytes of a streamed answer, which is valid."""
+        async with self.live(body, **kwargs) as stream:
+            return await stream.rest()
 
     async def events(self, body: dict[str, Any]) -> list[dict[str, Any]]:
         """The events of a streamed answer."""
@@ -46,10 +105,14 @@ class RunningServer:
 
     async def create(self, body: dict[str, Any]) -> dict[str, Any]:
         """A whole answer."""
-        answer = await self.client.post("/v1/responses", json=body)
+        answer = await self.post(body)
         assert answer.status_code == 200, answer.text
         result: dict[str, Any] = answer.json()
         return result
+
+    async def post(self, body: dict[str, Any], **kwargs: Any) -> httpx.Response:
+        """The answer to a request, whatever it is."""
+        return await self.client.post("/v1/responses", json=body, **kwargs)
 
 
 def parse_events(data: bytes) -> list[dict[str, Any]]:
@@ -75,27 +138,48 @@ async def running_server(
     settings: ApiSettings | None = None,
     service: Service | None = None,
     wait: bool = True,
+    send_buffer: int | None = None,
 ) -> AsyncIterator[RunningServer]:
-    """Serves until the block ends. With `wait`, the model is loaded when the block starts."""
-    sock = socket.socket()
-    sock.bind(("127.0.0.1", 0))
-    sock.listen()
+    """Serves until the block ends. With `wait`, the model is loaded when the block starts.
+
+    `send_buffer`: bytes that the kernel holds of each connection's answers, for tests of slow readers.
+    """
+    options, settings = options or Options(), settings or ApiSettings()
+    sock = _listening(send_buffer)
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"
-    service = service or Service(options)
-    stop, ready = asyncio.Event(), asyncio.Event()
-    task = asyncio.create_task(serve(service, settings or ApiSettings(), sock, engine, on_ready=ready.set, stop=stop))
-    headers = {"authorization": f"Bearer {settings.api_keys[0]}"} if settings and settings.api_keys else {}
-    try:
-        async with httpx.AsyncClient(base_url=url, headers=headers, timeout=60) as client:
+    headers = {"authorization": f"Bearer {settings.api_keys[0]}"} if settings.api_keys else {}
+    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=60, limits=NO_LIMITS) as client:
+        server = RunningServer(url, client, service or Service(options), _checkers(options, settings))
+        ready = asyncio.Event()
+        serving = serve(server.service, settings, sock, engine, on_ready=ready.set, stop=server.stop)
+        task = asyncio.create_task(serving)
+        try:
             if wait:
                 waiting = asyncio.create_task(ready.wait())
                 await asyncio.wait((waiting, task), return_when=asyncio.FIRST_COMPLETED)
                 waiting.cancel()
-            yield RunningServer(url, client, service)
-    finally:
-        stop.set()
-        await task
-        sock.close()
+            yield server
+        finally:
+            server.stop.set()
+            await task
+            sock.close()
+
+
+NO_LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+
+
+def _listening(send_buffer: int | None) -> socket.socket:
+    sock = socket.socket()
+    if send_buffer is not None:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)  # accepted sockets inherit it
+    sock.bind(("127.0.0.1", 0))
+    sock.listen()
+    return sock
+
+
+def _checkers(options: Options, settings: ApiSettings) -> Callable[[], EventChecker]:
+    comments = not settings.keepalive_events
+    return lambda: EventChecker(reasoning_events=options.reasoning_events, keepalive_comments=comments)
 
 
 @asynccontextmanager
