@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
+from antiphon.check import assert_valid
 from antiphon.protocol import sse
-from antiphon.protocol.events import Event
+from antiphon.protocol.events import Event, ReasoningDelta, ReasoningDone
 from antiphon.protocol.fragments import Fragment
 from antiphon.protocol.response import Failure, Response, Usage, usage
 from antiphon.protocol.stream import FinishReason, ResponseStream
@@ -30,6 +31,8 @@ def nth(prefix: str, number: int) -> str:
 
 def new_stream(*, summary: bool = False, reasoning_events: str = "openai", **echoed: Any) -> ResponseStream:
     numbers = count(1)
+    if summary:
+        echoed["reasoning"] = {"effort": None, "summary": "auto"}
     response = Response(
         id=nth("resp_", 0), created_at=CREATED_AT, model="m", text={"format": {"type": "text"}}, **echoed
     )
@@ -91,7 +94,10 @@ def decoded(data: bytes) -> list[Json]:
 
 def on_the_wire(events: Sequence[Event]) -> list[Json]:
     """The events as a client gets them, after the checks that hold for every stream."""
-    found = decoded(sent(events))
+    open_responses = any(isinstance(event, ReasoningDelta | ReasoningDone) for event in events)
+    data = sent(events)
+    assert_valid(data, reasoning_events="open-responses" if open_responses else "openai")
+    found = decoded(data)
     assert [event["sequence_number"] for event in found] == list(range(len(found)))
     return found
 

@@ -92,8 +92,12 @@ def _paths() -> dict[str, list[Step]]:
     return paths
 
 
+def _new(path: Sequence[Step], summary: bool) -> ResponseStream:
+    return new_stream(summary=summary, background=queue in path)
+
+
 def _at(path: Sequence[Step], *, summary: bool = False) -> ResponseStream:
-    stream = new_stream(summary=summary)
+    stream = _new(path, summary)
     for step in path:
         step(stream)
     return stream
@@ -104,7 +108,7 @@ PATHS = _paths()
 
 def _ended(path: Sequence[Step], tried: Step | None, summary: bool) -> bytes:
     """A stream that went `path`, was refused `tried`, and was ended; its events as bytes."""
-    stream = new_stream(summary=summary)
+    stream = _new(path, summary)
     events = [event for step in path for event in step(stream)]
     if tried is not None:
         state = stream.state

@@ -63,7 +63,7 @@ def _said(drawn: Sequence[Fragment], end: Step, chosen: Json) -> tuple[list[Even
     return events + end(stream), taken
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 @given(st.lists(fragments, max_size=20), endings, options)
 def test_any_sequence_makes_one_valid_stream(drawn: list[Fragment], end: Step, chosen: Json) -> None:
     events, taken = _said(drawn, end, chosen)
@@ -76,7 +76,7 @@ def test_any_sequence_makes_one_valid_stream(drawn: list[Fragment], end: Step, c
     assert fold.response == events[-1].response  # type: ignore[union-attr]
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=30)
 @given(st.lists(fragments, max_size=12), endings, options)
 def test_events_read_back_are_the_events_that_were_sent(drawn: list[Fragment], end: Step, chosen: Json) -> None:
     events, _ = _said(drawn, end, chosen)
@@ -86,7 +86,7 @@ def test_events_read_back_are_the_events_that_were_sent(drawn: list[Fragment], e
     assert sse.encode(again) + sse.DONE == data
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=30)
 @given(st.lists(fragments, max_size=12), endings, options, st.data())
 def test_a_fold_may_go_on_at_any_event(drawn: list[Fragment], end: Step, chosen: Json, data: st.DataObject) -> None:
     events, _ = _said(drawn, end, chosen)
