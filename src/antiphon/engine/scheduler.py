@@ -104,7 +104,13 @@ class State:
         self.running: list[Sequence] = []
         self.waiting: deque[Sequence] = deque()
         self._moves: list[Trim | Copy] = []
+        self._strained = False
         self._clock = 0
+
+    @property
+    def admits(self) -> bool:
+        """Whether a waiting sequence may be admitted: not between a batch that found no room and one that did."""
+        return bool(self.waiting) and not (self._strained and self.running)
 
     @property
     def idle_slots(self) -> list[Slot]:
@@ -134,6 +140,8 @@ class State:
         self.remove(sequence)
         if held:
             self._trim(sequence.slot, 0)
+            # Also where the count says that the slot is empty: half of a failed batch may be in it.
+            self._moves.append(Trim(sequence.slot, 0))
 
     def apply(self, decision: Admit | Evict | Preempt) -> None:
         """Books a decision; what the backend must do for it goes into the next batch."""
@@ -152,6 +160,7 @@ class State:
 
     def complete(self, decision: Compute, sampled: Seq[Sampled]) -> list[tuple[Sequence, Step]]:
         """Books what a batch computed; gives each sampled sequence's step. Ended sequences are removed."""
+        self._strained = False
         samples = iter(sampled)
         steps = []
         for sequence, count in decision.parts:
@@ -163,6 +172,18 @@ class State:
                 if step.finish is not None:
                     self.remove(sequence)
         return steps
+
+    def exhausted(self) -> bool:
+        """The backend found no room for a batch where the count says that there is some: gives cells back.
+
+        Nobody is admitted before a batch got through, or who was preempted would come back at once, for ever. False:
+        there is nothing to give back.
+        """
+        relieved = relief(self)
+        self._strained = relieved is not None
+        if relieved is not None:
+            self.apply(relieved)
+        return self._strained
 
     def _admit(self, decision: Admit) -> None:
         sequence = self.waiting.popleft()
@@ -233,7 +254,7 @@ def relief(state: State) -> Evict | Preempt | None:
 
 
 def _admission(state: State) -> Decision | None:
-    idle = state.idle_slots if state.waiting else []
+    idle = state.idle_slots if state.admits else []
     if not idle:
         return None
     sequence = state.waiting[0]
