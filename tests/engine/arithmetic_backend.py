@@ -95,7 +95,7 @@ class ArithmeticBackend:
         self.executions = 0
         self.open_samplers: set[ArithmeticSampler] = set()
         self.closed = False
-        self._ends = ends
+        self.ends = ends
         self._hook = hook
         self._missing = missing
         self._refused_bias = refused_bias
@@ -191,7 +191,7 @@ class ArithmeticBackend:
         assert sampler in self.open_samplers, "a closed sampler was used"
         tokens = self.tokens(slot)
         assert tokens == sampler.history, f"slot {slot} holds something else than its sequence"
-        if self._ends(tokens):
+        if self.ends(tokens):
             return Sampled(self.tokenizer.size - 1, True)
         token = next_token(tokens, sampler.seed)
         sampler.history.append(token)
