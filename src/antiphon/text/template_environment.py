@@ -23,18 +23,28 @@ from jinja2.parser import Parser
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
+from msgspec import Struct
 
-# Characters. The longest template among 70 real ones has 51,000.
-MAX_SOURCE = 1 << 20
-# Characters, of a render and of any text built on the way. A body has at most 32 MiB; twice that leaves room for the
-# template's own words.
-MAX_OUTPUT = 1 << 26
-# Loop rounds and calls of one render. Real templates need a few dozen a message, and some look back over all earlier
-# messages from each: two thousand messages that way are four million. Takes a few seconds at worst.
-MAX_STEPS = 5_000_000
-# Nobody's template needs powers; this only keeps integers small.
-MAX_EXPONENT = 64
 
+class Limits(Struct, frozen=True, kw_only=True):
+    """How much a template may be and do."""
+
+    # Characters. The longest template among 70 real ones has 51,000.
+    source: int = 1 << 20
+    # Characters, of a render and of any text or list built on the way. A body has at most 32 MiB; twice that leaves
+    # room for the template's own words.
+    output: int = 1 << 26
+    # Loop rounds of one render; a call counts as twenty, for it takes as long. Real templates need a few dozen a
+    # message, and some look back over all earlier messages from each: two thousand messages that way are four million.
+    # A few seconds at worst.
+    steps: int = 5_000_000
+
+
+_LIMITS = Limits()
+
+
+_CALL_STEPS = 20
+_MAX_EXPONENT = 64  # nobody's template needs powers; this only keeps integers small
 _BUDGET = " budget"  # no identifier has a space: a template cannot name it
 _BROKEN = "The model's chat template cannot render this conversation."
 
@@ -48,27 +58,20 @@ class Budget:
 
     __slots__ = ("left",)
 
-    def __init__(self) -> None:
-        self.left = MAX_STEPS
+    def __init__(self, steps: int) -> None:
+        self.left = steps
 
-    def spend(self) -> None:
-        self.left -= 1
+    def spend(self, steps: int) -> None:
+        self.left -= steps
         if self.left < 0:
-            raise TemplateError(f"The model's chat template took more than {MAX_STEPS} steps.")
-
-
-def bounded(value: Any) -> Any:
-    """`value`, or a `TemplateError` if it is a text or list that outgrew every possible prompt."""
-    if isinstance(value, str | list | tuple) and len(value) > MAX_OUTPUT:
-        raise TemplateError(f"The model's chat template rendered more than {MAX_OUTPUT} characters.")
-    return value
+            raise TemplateError("The model's chat template takes too many steps for this conversation.")
 
 
 @jinja2.pass_context
 def _counted(context: Context, items: Iterable[Any]) -> Iterator[Any]:
     budget: Budget = context[_BUDGET]
     for item in items:
-        budget.spend()
+        budget.spend(1)
         yield item
 
 
@@ -96,26 +99,39 @@ _LIST_METHODS = frozenset({"append", "pop"})
 class _Sandbox(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset({"+", "*", "**"})
 
+    def __init__(self, limits: Limits) -> None:
+        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _Generation])
+        self._limits = limits
+        self.filters |= {"tojson": _to_json, "counted loop": _counted, "bounded text": self._bounded}
+
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
         return (isinstance(obj, list) and attr in _LIST_METHODS) or super().is_safe_attribute(obj, attr, value)
 
     def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
         budget: Budget = context[_BUDGET]
-        budget.spend()
-        return bounded(super().call(context, obj, *args, **kwargs))
+        budget.spend(_CALL_STEPS)
+        return self._bounded(super().call(context, obj, *args, **kwargs))
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        if operator == "**" and abs(right) > MAX_EXPONENT:
+        if operator == "**" and abs(right) > _MAX_EXPONENT:
             raise TemplateError(_BROKEN)
         if operator == "*":
-            _check_repetition(left, right)
-            _check_repetition(right, left)
-        return bounded(super().call_binop(context, operator, left, right))
+            self._check_repetition(left, right)
+            self._check_repetition(right, left)
+        return self._bounded(super().call_binop(context, operator, left, right))
 
+    def _bounded(self, value: Any) -> Any:
+        if isinstance(value, str | list | tuple):
+            self.check_length(len(value))
+        return value
 
-def _check_repetition(items: Any, times: Any) -> None:
-    if isinstance(items, str | list | tuple) and isinstance(times, int) and len(items) * times > MAX_OUTPUT:
-        raise TemplateError(f"The model's chat template rendered more than {MAX_OUTPUT} characters.")
+    def _check_repetition(self, items: Any, times: Any) -> None:
+        if isinstance(items, str | list | tuple) and isinstance(times, int):
+            self.check_length(len(items) * times)
+
+    def check_length(self, length: int) -> None:
+        if length > self._limits.output:
+            raise TemplateError(f"The model's chat template rendered more than {self._limits.output} characters.")
 
 
 class _Generation(Extension):
@@ -146,18 +162,16 @@ def _raise(message: object) -> NoReturn:
 class CompiledTemplate:
     """A template's source, ready to render. Safe to use on any thread."""
 
-    def __init__(self, source: str, now: Callable[[], datetime]) -> None:
+    def __init__(self, source: str, now: Callable[[], datetime], limits: Limits = _LIMITS) -> None:
         """Raises `TemplateError` if the source is too long or is not Jinja."""
-        if len(source) > MAX_SOURCE:
-            raise TemplateError(f"The chat template has {len(source)} characters; at most {MAX_SOURCE} are read.")
-        environment = _Sandbox(
-            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _Generation]
-        )
-        environment.filters |= {"tojson": _to_json, "counted loop": _counted, "bounded text": bounded}
-        environment.globals |= {"raise_exception": _raise, "strftime_now": lambda form: now().strftime(str(form))}
+        if len(source) > limits.source:
+            raise TemplateError(f"The chat template has {len(source)} characters; at most {limits.source} are read.")
+        self._limits = limits
+        self._environment = _Sandbox(limits)
+        self._environment.globals |= {"raise_exception": _raise, "strftime_now": lambda form: now().strftime(str(form))}
         try:
-            tree = _Bounds().visit(environment.parse(source))
-            self._template = environment.from_string(tree)
+            tree = _Bounds().visit(self._environment.parse(source))
+            self._template = self._environment.from_string(tree)
         except jinja2.TemplateSyntaxError as error:
             raise TemplateError(
                 f"The chat template is not valid Jinja (line {error.lineno}): {error.message}"
@@ -168,7 +182,7 @@ class CompiledTemplate:
     def render(self, variables: Mapping[str, Any]) -> str:
         """The text, or a `TemplateError`."""
         try:
-            return self._collect({**variables, _BUDGET: Budget()})
+            return self._collect({**variables, _BUDGET: Budget(self._limits.steps)})
         except TemplateError:
             raise
         except Exception as error:  # an expression of the template can raise anything
@@ -176,10 +190,9 @@ class CompiledTemplate:
 
     def _collect(self, variables: Mapping[str, Any]) -> str:
         pieces = []
-        room = MAX_OUTPUT
+        length = 0
         for piece in self._template.generate(variables):
-            room -= len(piece)
-            if room < 0:
-                raise TemplateError(f"The model's chat template rendered more than {MAX_OUTPUT} characters.")
+            length += len(piece)
+            self._environment.check_length(length)
             pieces.append(piece)
         return "".join(pieces)

@@ -53,7 +53,10 @@ EFFORT_SWITCHES = ("reasoning_effort", "thinking_effort")
 
 
 class Question(Struct, frozen=True, kw_only=True):
-    """The first answer under which every needle is rendered is true; the last one if there is no such answer."""
+    """The first answer under which every needle is rendered is true; the last one if there is no such answer.
+
+    An empty answer leaves everything as it is.
+    """
 
     answers: tuple[Answer, ...]
     messages: list[Message]
@@ -72,12 +75,12 @@ def _combinations(**fields: tuple[Any, ...]) -> tuple[Answer, ...]:
 
 QUESTIONS = (
     Question(
-        answers=_combinations(content_parts=(False, True), empty_tools=(False, True)),
+        answers=(*_combinations(content_parts=(False, True), empty_tools=(False, True)), {}),
         messages=[ASKED],
         needles=(USER,),
     ),
     Question(
-        answers=_combinations(alternates=(False, True), reasoning_always=(False, True)),
+        answers=(*_combinations(alternates=(False, True), reasoning_always=(False, True)), {}),
         messages=[
             Message("user", USER),
             Message("user", USER2),
@@ -96,13 +99,16 @@ QUESTIONS = (
         needles=(SYSTEM, SYSTEM2, USER),
     ),
     Question(
-        answers=_combinations(tools=(True, False), full_schemas=(False, True)),
+        answers=({}, {"full_schemas": True}, {"tools": False}),
         messages=[Message("system", SYSTEM), ASKED],
         needles=(TOOL, DESCRIPTION, PARAMETER, SYSTEM, USER),
         tool_lists=((DEFINITION,),),
     ),
     Question(
-        answers=_combinations(calls=tuple(CallForm), results=(True, False), short_call_ids=(False, True)),
+        answers=(
+            *_combinations(calls=tuple(CallForm), results=(True, False), short_call_ids=(False, True)),
+            {"calls": CallForm.NONE, "results": False},
+        ),
         messages=[ASKED, CALLED, ANSWERED, *ENDED],
         needles=(USER, TOOL, KEY, VALUE, RESULT, TEXT2, USER2),
         garbled=GARBLED,
@@ -134,7 +140,14 @@ QUESTIONS = (
         ],
         needles=(VALUE, VALUE2, RESULT, RESULT2),
     ),
-    Question(  # again: some show the system message only with a user message at the end
+    # Twice again: some show tools and system text only with a user message at the end.
+    Question(
+        answers=({}, {"tools": False}),
+        messages=[ASKED, CALLED, ANSWERED],
+        needles=(DESCRIPTION, PARAMETER, RESULT),
+        tool_lists=((DEFINITION,),),
+    ),
+    Question(
         answers=_choices("system", True, False),
         messages=[Message("system", SYSTEM), ASKED, CALLED, ANSWERED],
         needles=(SYSTEM, USER, VALUE, RESULT),

@@ -86,7 +86,7 @@ def shape(
     messages: Sequence[Message], tools: list[dict[str, Any]], capabilities: Capabilities, guard: Guard
 ) -> list[dict[str, Any]]:
     """The messages for the template. `tools` (guarded) are written into them if the template does not render tools."""
-    turns = [_guarded_message(message, guard) for message in messages]
+    turns = [_guarded_message(message, capabilities, guard) for message in messages]
     turns = _place_systems(_with_names(turns), capabilities)
     if tools and not capabilities.tools:
         turns = _with_tools_text(turns, tools)
@@ -104,16 +104,22 @@ def shape(
     return [_entry(turn, capabilities, guard) for turn in turns]
 
 
-def _guarded_message(message: Message, guard: Guard) -> Message:
+def _guarded_message(message: Message, capabilities: Capabilities, guard: Guard) -> Message:
     """The arguments are left: whether they are guarded as text or as an object is decided when they are written."""
     return replace(
         message,
         content=guard(message.content),
         reasoning=guard(message.reasoning),
-        calls=tuple(replace(call, id=guard(call.id), name=guard(call.name)) for call in message.calls),
-        call_id=guard(message.call_id),
+        calls=tuple(
+            replace(call, id=guard(_call_id(call.id, capabilities)), name=guard(call.name)) for call in message.calls
+        ),
+        call_id=guard(_call_id(message.call_id, capabilities)),
         name=guard(message.name),
     )
+
+
+def _call_id(call_id: str, capabilities: Capabilities) -> str:
+    return hashlib.sha256(call_id.encode()).hexdigest()[:9] if capabilities.short_call_ids else call_id
 
 
 def _with_names(turns: Conversation) -> Conversation:
@@ -288,7 +294,7 @@ def _entry(turn: Message, capabilities: Capabilities, guard: Guard) -> dict[str,
     if turn.calls:
         entry["tool_calls"] = [_call_entry(call, capabilities, guard) for call in turn.calls]
     if turn.role == "tool":
-        entry["tool_call_id"] = _call_id(turn.call_id, capabilities)
+        entry["tool_call_id"] = turn.call_id
     if turn.name:
         entry["name"] = turn.name
     return entry
@@ -296,7 +302,7 @@ def _entry(turn: Message, capabilities: Capabilities, guard: Guard) -> dict[str,
 
 def _call_entry(call: ToolCall, capabilities: Capabilities, guard: Guard) -> dict[str, Any]:
     function = {"name": call.name, "arguments": _arguments(call, capabilities, guard)}
-    return {"id": _call_id(call.id, capabilities), "type": "function", "function": function}
+    return {"id": call.id, "type": "function", "function": function}
 
 
 def _arguments(call: ToolCall, capabilities: Capabilities, guard: Guard) -> dict[str, Any] | str:
@@ -307,9 +313,3 @@ def _arguments(call: ToolCall, capabilities: Capabilities, guard: Guard) -> dict
         if not capabilities.unparsed_arguments:
             return {"arguments": guard(call.arguments)}
     return guard(call.arguments)
-
-
-def _call_id(call_id: str, capabilities: Capabilities) -> str:
-    if not capabilities.short_call_ids:
-        return call_id
-    return hashlib.sha256(call_id.encode()).hexdigest()[:9]
