@@ -297,6 +297,18 @@ bool llama_vocab_is_eog(const struct llama_vocab * vocab, llama_token token);
 llama_token llama_vocab_bos(const struct llama_vocab * vocab);
 llama_token llama_vocab_eos(const struct llama_vocab * vocab);
 bool llama_vocab_get_add_bos(const struct llama_vocab * vocab);
+enum llama_vocab_type {
+    LLAMA_VOCAB_TYPE_NONE = 0,
+    LLAMA_VOCAB_TYPE_SPM = 1,
+    LLAMA_VOCAB_TYPE_BPE = 2,
+    LLAMA_VOCAB_TYPE_WPM = 3,
+    LLAMA_VOCAB_TYPE_UGM = 4,
+    LLAMA_VOCAB_TYPE_RWKV = 5,
+    LLAMA_VOCAB_TYPE_PLAMO2 = 6,
+    LLAMA_VOCAB_TYPE_TEST = 7,
+    LLAMA_VOCAB_TYPE_PLAMO3 = 8,
+};
+enum llama_vocab_type llama_vocab_type(const struct llama_vocab * vocab);
 int32_t llama_tokenize( const struct llama_vocab * vocab, const char * text, int32_t text_len, llama_token * tokens, int32_t n_tokens_max, bool add_special, bool parse_special);
 int32_t llama_token_to_piece( const struct llama_vocab * vocab, llama_token token, char * buf, int32_t length, int32_t lstrip, bool special);
 typedef struct llama_sampler_chain_params {

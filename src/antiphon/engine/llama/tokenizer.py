@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from antiphon.engine.llama.model import Model
+from antiphon.engine.llama.runs import long_run_cuts, outside
 
 # Longest text in bytes: llama.cpp counts in 32 bits, and a text of this size has no more tokens than bytes plus one.
 TEXT_LIMIT = 2**30
@@ -27,6 +28,7 @@ class LlamaTokenizer:
         self._model = model
         self._ffi, self._c, self._vocab = model.library.ffi, model.library.c, model.vocab
         self._size: int = self._c.llama_vocab_n_tokens(self._vocab)
+        self._cuts_runs: bool = self._c.llama_vocab_type(self._vocab) == self._c.LLAMA_VOCAB_TYPE_BPE
         self.end: frozenset[int] = frozenset(t for t in range(self._size) if self._c.llama_vocab_is_eog(self._vocab, t))
         control = (t for t in range(self._size) if t in self.end or self._is_control(t))
         self._control = MappingProxyType({t: self.piece(t).decode("utf-8", "replace") for t in control})
@@ -46,12 +48,20 @@ class LlamaTokenizer:
         return self._control
 
     def encode(self, text: str, *, control: bool) -> list[int]:
-        """Raises `ValueError` for a text over `TEXT_LIMIT`."""
-        tokens = self._tokenize(text, control)
+        """Raises `ValueError` for a text over `TEXT_LIMIT`.
+
+        In a byte-level vocabulary a run of more than `runs.RUN_LIMIT` letters, or of blanks, is tokenized in parts.
+        """
+        cuts = long_run_cuts(text) if self._cuts_runs else []
+        if cuts and control:
+            cuts = outside(cuts, [match.span() for match in self._spelled.finditer(text)])
+        tokens = self._tokenize_parts(text, cuts, control)
         if control or self._control.keys().isdisjoint(tokens):
             return tokens
-        # The vocabulary calls some end-of-generation token a user's own, so llama.cpp found it in plain text as well.
-        return [token for part in self._apart(text) for token in self._tokenize(part, control)]
+        # The vocabulary calls some end-of-generation token a user's own, so llama.cpp found it in plain text as well:
+        # a cut inside of every spelling leaves nothing to be found.
+        inside = [match.start() + 1 for match in self._spelled.finditer(text)]
+        return self._tokenize_parts(text, sorted({*cuts, *inside}), control)
 
     def piece(self, token: int) -> bytes:
         """Raises `ValueError` for what is no token id."""
@@ -68,6 +78,10 @@ class LlamaTokenizer:
     def _is_control(self, token: int) -> bool:
         return bool(self._c.llama_vocab_get_attr(self._vocab, token) & self._c.LLAMA_TOKEN_ATTR_CONTROL)
 
+    def _tokenize_parts(self, text: str, cuts: list[int], control: bool) -> list[int]:
+        parts = zip([0, *cuts], [*cuts, len(text)], strict=True)
+        return [token for start, end in parts for token in self._tokenize(text[start:end], control)]
+
     def _tokenize(self, text: str, control: bool) -> list[int]:
         data = utf8(text)
         if len(data) > TEXT_LIMIT:
@@ -79,11 +93,6 @@ class LlamaTokenizer:
             if count >= 0:
                 return list(self._ffi.unpack(tokens, count))
             room = -count
-
-    def _apart(self, text: str) -> list[str]:
-        """The text in parts, cut inside every control spelling, so that none of them is there in one part."""
-        cuts = [match.start() + 1 for match in self._spelled.finditer(text)]
-        return [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
 
 
 def utf8(text: str) -> bytes:
