@@ -122,6 +122,18 @@ def parse_events(data: bytes) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines[:-1]]
 
 
+def error_of(answer: httpx.Response) -> dict[str, Any]:
+    """The error object of an answer, after checking that it has the one shape of errors."""
+    assert answer.headers["content-type"] == "application/json", answer.text
+    assert answer.headers["x-request-id"]
+    body = answer.json()
+    assert set(body) == {"error"}
+    error: dict[str, Any] = body["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert error["message"] and error["type"] and error["code"]
+    return error
+
+
 def script(tmp_path: Path, turns: list[dict[str, Any]], **top: Any) -> Path:
     """A script file with these turns."""
     path = tmp_path / "script.json"
@@ -180,6 +192,13 @@ def _listening(send_buffer: int | None) -> socket.socket:
 def _checkers(options: Options, settings: ApiSettings) -> Callable[[], EventChecker]:
     comments = not settings.keepalive_events
     return lambda: EventChecker(reasoning_events=options.reasoning_events, keepalive_comments=comments)
+
+
+@asynccontextmanager
+async def untouched(server: RunningServer) -> AsyncIterator[RunningServer]:
+    """A shared server for one test, which leaves nothing behind in the engine."""
+    yield server
+    await server.idle()
 
 
 @asynccontextmanager

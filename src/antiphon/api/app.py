@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from antiphon import __version__
-from antiphon.api.errors import json_response, on_fault, on_http_exception, on_refusal
+from antiphon.api.errors import json_response, on_departure, on_fault, on_http_exception, on_refusal
 from antiphon.api.gate import Gate
 from antiphon.api.responses import ResponsesEndpoint
 from antiphon.api.settings import ApiSettings
@@ -34,11 +34,11 @@ class _Handler:
         await answer(scope, receive, send)
 
 
-def create_app(service: Service, settings: ApiSettings, *, new_id: IdSource = random_id) -> ASGIApp:
-    """The application of a service."""
+def routes(service: Service, settings: ApiSettings) -> list[Route]:
+    """Every path that is served."""
     responses = ResponsesEndpoint(service, settings)
     models = _Models(service)
-    routes = [
+    return [
         Route("/", _Handler(_root), methods=["GET"]),
         Route("/health", _Handler(_Health(service)), methods=["GET"]),
         Route("/v1/models", _Handler(models.list), methods=["GET"]),
@@ -46,11 +46,16 @@ def create_app(service: Service, settings: ApiSettings, *, new_id: IdSource = ra
         Route("/v1/responses", _Handler(responses.create), methods=["POST"]),
         Route("/v1/responses", _Handler(responses.upgrade), methods=["GET"]),
     ]
+
+
+def create_app(service: Service, settings: ApiSettings, *, new_id: IdSource = random_id) -> ASGIApp:
+    """The application of a service."""
     app = Starlette(
-        routes=routes,
+        routes=routes(service, settings),
         exception_handlers={
             RequestRefused: on_refusal,
             HTTPException: on_http_exception,
+            ClientDisconnect: on_departure,
             Exception: on_fault,
         },
     )

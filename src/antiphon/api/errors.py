@@ -48,6 +48,11 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
     return answer
 
 
+async def on_departure(request: Request, error: Exception) -> Response:
+    """The client left while it sent its body: nobody reads the answer, and no fault is logged."""
+    return refusal_response(RequestRefused("The request was cut off.", code="invalid_body"))
+
+
 async def on_fault(request: Request, error: Exception) -> Response:
     """Anything else is a fault of ours: logged, told in general words."""
     log.error("%s %s failed", request.method, request.url.path, exc_info=error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
@@ -40,7 +41,7 @@ class ResponsesEndpoint:
         """A GET: WebSocket clients are told to use POST at once; any other status costs Codex seconds."""
         if request.headers.get("upgrade", "").lower() == "websocket":
             raise RequestRefused("WebSocket mode is not served here; use POST.", code="upgrade_required", status=426)
-        raise RequestRefused("Method Not Allowed: GET", code="method_not_allowed", status=405)
+        raise HTTPException(405, headers={"Allow": "POST"})
 
 
 async def _whole(request: Request, run: Run, headers: list[tuple[bytes, bytes]]) -> Response:
