@@ -193,8 +193,6 @@ class ErrorEvent(Struct, frozen=True, tag="error"):
 LifecycleEvent = (
     ResponseCreated | ResponseQueued | ResponseInProgress | ResponseCompleted | ResponseIncomplete | ResponseFailed
 )
-TerminalEvent = ResponseCompleted | ResponseIncomplete | ResponseFailed
-TERMINAL = (ResponseCompleted, ResponseIncomplete, ResponseFailed)
 
 Event = (
     LifecycleEvent
