@@ -307,6 +307,7 @@ BROKEN: list[tuple[str, str, Change]] = [
     ("order", "empty", drop("content_part.added", "output_text.done", "content_part.done")),
     ("order", "compaction", insert("output_item.done", ev("output_text.delta", **{**DELTA, "item_id": "cmp_" + TAIL}))),
     ("output_index", "message", put("output_item.added", "output_index", 1)),
+    ("output_index", "message", lambda events: stream(message(1, "Hi"))),
     ("output_index", "message", put("output_text.delta", "output_index", 1)),
     ("output_index", "message", put("output_item.done", "output_index", 1)),
     ("output_index", "call", put("function_call_arguments.delta", "output_index", 0)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ from antiphon.engine.script_file import (
     Pause,
     Script,
     ScriptError,
+    ScriptFile,
+    StepFile,
+    TurnFile,
     load_script,
     parse_script,
 )
@@ -190,6 +194,15 @@ def test_faults_are_named_with_their_place(text: str, place: str, word: str) -> 
     assert message.startswith(f"{place}: ")
     assert word in message
     assert "\n" not in message
+
+
+def test_the_example_of_the_documentation() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "scripted.md").read_text(encoding="utf-8")
+    [example] = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+    script = parse_script(example.encode())
+    assert len(script.turns) == 5
+    keys = {key for kind in (ScriptFile, TurnFile, StepFile) for key in kind.__struct_fields__}
+    assert [key for key in sorted(keys) if f"`{key}`" not in page] == []
 
 
 def test_a_file_on_disk(tmp_path: Path) -> None:
