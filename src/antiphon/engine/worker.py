@@ -24,7 +24,7 @@ from antiphon.engine.base import (
     StepStream,
     Tokenizer,
 )
-from antiphon.engine.scheduler import Compute, Idle, Sequence, State, decide, relief
+from antiphon.engine.scheduler import Compute, Idle, Sequence, State, decide
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,8 @@ class WorkerEngine:
         self._live: set[StepStream] = set()
         self._broken: EngineFailure | None = None
         self._closing = False
-        self._thread = threading.Thread(target=self._run, name="antiphon-engine", daemon=True)
+        worker = _Worker(backend)  # Here, because sizes that cannot work are for the caller, not for the thread.
+        self._thread = threading.Thread(target=self._run, args=(worker,), name="antiphon-engine", daemon=True)
         self._thread.start()
 
     @property
@@ -75,10 +76,13 @@ class WorkerEngine:
         return len(self._live)
 
     def submit(self, generation: Generation) -> StepStream:
-        """See `Engine.submit`. Raises `EngineFailure` if the engine is closed or its thread has died."""
+        """See `Engine.submit`. Raises `EngineFailure` if the engine is closed, its thread has died, or the prompt is
+        empty or leaves no room in the context: such a one would wait for ever, and everybody behind it."""
         if self._broken is not None or self._closing:
             raise self._broken or EngineFailure("the engine is closed")
-        if len(self._live) >= self._limit:
+        self._check(generation)
+        # What was cancelled is no longer live, but stays in the inbox as long as a step takes.
+        if max(len(self._live), self._inbox.qsize()) >= self._limit:
             raise EngineBusy()
         stream = StepStream(lambda: self._cancel(stream))
         self._live.add(stream)
@@ -91,6 +95,11 @@ class WorkerEngine:
             self._inbox.put(_Stop())
             self._backend.abort()
         await asyncio.to_thread(self._thread.join)
+
+    def _check(self, generation: Generation) -> None:
+        length, context = len(generation.prompt), self.info.context_length
+        if not 0 < length < context:
+            raise EngineFailure(f"a prompt of {length} tokens in a context of {context}")
 
     def _cancel(self, stream: StepStream) -> None:
         self._live.discard(stream)
@@ -114,8 +123,7 @@ class WorkerEngine:
             stream.fail(failure)
         self._live.clear()
 
-    def _run(self) -> None:
-        worker = _Worker(self._backend)
+    def _run(self, worker: _Worker) -> None:
         failure = EngineFailure("the engine was closed")
         try:
             while worker.receive(self._inbox):
@@ -125,9 +133,12 @@ class WorkerEngine:
         except Exception as error:
             log.exception("the engine's thread failed")
             failure = EngineFailure(f"the engine's thread failed: {error!r}")
-        finally:
+        try:
             worker.close()
             self._backend.close()
+        except Exception:
+            log.exception("the engine could not be closed")
+        finally:
             self._tell(failure)
 
     def _tell(self, failure: EngineFailure) -> None:
@@ -171,8 +182,8 @@ class _Worker:
     def step(self) -> list[_Outcome]:
         """Decides and carries out one step."""
         while not isinstance(decision := decide(self._state), Compute):
-            if isinstance(decision, Idle):
-                return []
+            # `receive` waits until there is a sequence, and each can be worked on. To return here would be to spin.
+            assert not isinstance(decision, Idle)
             self._state.apply(decision)
         return self._compute(decision)
 
@@ -181,25 +192,30 @@ class _Worker:
             self._forget(sequence)
 
     def _compute(self, decision: Compute) -> list[_Outcome]:
+        failed = self._make_samplers(decision)
+        if failed:
+            return failed
         try:
-            self._make_samplers(decision)
             sampled = self._backend.execute(self._state.batch(decision))
         except CellsExhausted:
             # The backend found no room where the count says there is some: give back more and try again.
-            relieved = relief(self._state)
-            if relieved is None:
-                return self._failed(decision, EngineFailure("the KV cache has no room for one sequence"))
-            self._state.apply(relieved)
-            return []
+            if self._state.exhausted():
+                return []
+            return self._failed(_sequences(decision), EngineFailure("the KV cache has no room for one sequence"))
         except EngineFailure as failure:
-            return self._failed(decision, failure)
+            return self._failed(_sequences(decision), failure)
         return [self._outcome(sequence, step) for sequence, step in self._state.complete(decision, sampled)]
 
-    def _make_samplers(self, decision: Compute) -> None:
-        for sequence, _ in decision.parts:
+    def _make_samplers(self, decision: Compute) -> list[_Outcome]:
+        """Whose sampling cannot be set up fails alone."""
+        for sequence in _sequences(decision):
             if sequence.sampler is None:
                 generation = sequence.generation
-                sequence.sampler = self._backend.sampler(generation.sampling, generation.prompt)
+                try:
+                    sequence.sampler = self._backend.sampler(generation.sampling, generation.prompt)
+                except EngineFailure as failure:
+                    return self._failed([sequence], failure)
+        return []
 
     def _outcome(self, sequence: Sequence, step: Step) -> _Outcome:
         outcome = (self._streams[sequence], sequence.cached or 0, step)
@@ -207,10 +223,10 @@ class _Worker:
             self._forget(sequence)
         return outcome
 
-    def _failed(self, decision: Compute, failure: EngineFailure) -> list[_Outcome]:
+    def _failed(self, sequences: Seq[Sequence], failure: EngineFailure) -> list[_Outcome]:
         log.error("the engine failed: %s", failure)
         outcomes: list[_Outcome] = []
-        for sequence, _ in decision.parts:
+        for sequence in sequences:
             outcomes.append((self._streams[sequence], sequence.cached or 0, failure))
             self._state.drop(sequence)
             self._forget(sequence)
@@ -225,3 +241,7 @@ class _Worker:
         if sequence.sampler is not None:
             sequence.sampler.close()
             sequence.sampler = None
+
+
+def _sequences(decision: Compute) -> list[Sequence]:
+    return [sequence for sequence, _ in decision.parts]
