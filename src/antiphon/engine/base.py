@@ -162,9 +162,10 @@ class StepStream:
 
     def cancel(self) -> None:
         """Reader's side: no more steps are wanted. The engine frees the sequence within a step. Idempotent."""
+        self._cancelled = True
+        self._steps.clear()
         if not self.closed:
-            self.closed = self._cancelled = True
-            self._steps.clear()
+            self.closed = True
             self._cancel()
             self._wake()
 
@@ -179,10 +180,10 @@ class StepStream:
         Raises `EngineFailure` when there are no more because the engine failed.
         """
         while not self._steps:
-            if self._failure is not None:
-                raise self._failure
             if self._cancelled:
                 return []
+            if self._failure is not None:
+                raise self._failure
             if self.closed:
                 raise RuntimeError("take() after the end of the stream")
             self._waiter = asyncio.get_running_loop().create_future()
