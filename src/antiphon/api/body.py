@@ -75,7 +75,7 @@ def _unzstd(data: bytes, limit: int) -> bytes:
     out = bytearray()
     view = memoryview(data)
     try:
-        # Small pieces in, so that a bomb is noticed before it has unfolded: one piece gives 128 kB a block at most.
+        # Small pieces in, so that a bomb is noticed before it has unfolded.
         for start in range(0, len(view), _ZSTD_PIECE):
             out += decoder.decompress(view[start : start + _ZSTD_PIECE])
             if len(out) > limit:
@@ -88,4 +88,5 @@ def _unzstd(data: bytes, limit: int) -> bytes:
 
 
 _ZSTD_PIECE = 1024
+"""Bytes. The smallest block has 4 and gives 128 KiB at most: a piece unfolds to 32 MiB at most, as much as a body."""
 _DECODERS: dict[str, Decoder] = {"gzip": _gunzip, "zstd": _unzstd}

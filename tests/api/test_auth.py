@@ -1,0 +1,103 @@
+"""Who may come in: a key as Bearer or x-api-key, on every path but /health."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+import pytest_asyncio
+from tests.api.test_errors import METHODS, paths
+from tests.server import RunningServer, error_of, scripted_server, untouched
+
+from antiphon.api.settings import ApiSettings
+
+KEY = "secret-key-1"
+OTHER = "schlüssel-2"
+TURNS = [{"steps": ["Hello"]}]
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
+    settings = ApiSettings(api_keys=(KEY, OTHER))
+    async with scripted_server(tmp_path_factory.mktemp("auth"), TURNS, settings=settings) as server:
+        yield server
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def server(shared: RunningServer) -> AsyncIterator[RunningServer]:
+    async with untouched(shared):
+        yield shared
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def stranger(server: RunningServer) -> AsyncIterator[httpx.AsyncClient]:
+    """A client without a key."""
+    async with httpx.AsyncClient(base_url=server.url) as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    ("header", "value"),
+    [
+        ("authorization", f"Bearer {KEY}"),
+        ("authorization", f"bearer {KEY}"),
+        ("authorization", f"BEARER   {KEY}"),
+        ("authorization", f"Bearer {OTHER}"),
+        ("x-api-key", KEY),
+        ("X-Api-Key", OTHER),
+    ],
+)
+async def test_each_key_opens_in_either_header(stranger: httpx.AsyncClient, header: str, value: str) -> None:
+    for stream in (False, True):
+        body = {"input": "Hi", "stream": stream}
+        answer = await stranger.post("/v1/responses", json=body, headers=[(header.encode(), value.encode())])
+        assert answer.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("header", "value"),
+    [
+        ("x-nothing", ""),
+        ("authorization", ""),
+        ("authorization", "Bearer"),
+        ("authorization", "Bearer wrong"),
+        ("authorization", f"Bearer {KEY}x"),
+        ("authorization", f"Bearer {KEY[:-1]}"),
+        ("authorization", f"Basic {KEY}"),
+        ("authorization", KEY),
+        ("authorization", f"Bearer {KEY.upper()}"),
+        ("authorization", "Bearer ключ"),
+        ("x-api-key", ""),
+        ("x-api-key", "wrong"),
+        ("x-api-key", f"Bearer {KEY}"),
+        ("x-api-key", "\u00ff" * 1000),
+    ],
+)
+async def test_anything_else_is_a_401(
+    server: RunningServer, stranger: httpx.AsyncClient, header: str, value: str
+) -> None:
+    answer = await stranger.post("/v1/responses", json={"input": "Hi"}, headers=[(header.encode(), value.encode())])
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"] == "Bearer"
+    error = error_of(answer)
+    assert (error["type"], error["code"]) == ("authentication_error", "invalid_api_key")
+    assert KEY not in answer.text
+    assert server.running == 0
+
+
+async def test_without_a_key_only_health_is_open(stranger: httpx.AsyncClient) -> None:
+    for path in paths():
+        for method in METHODS:
+            answer = await stranger.request(method, path)
+            assert (answer.status_code == 401) == (path != "/health"), f"{method} {path}: {answer.status_code}"
+            assert answer.headers["x-request-id"]
+    assert (await stranger.get("/health")).json()["status"] == "ok"
+
+
+async def test_without_keys_everybody_is_let_in(tmp_path_factory: pytest.TempPathFactory) -> None:
+    async with scripted_server(tmp_path_factory.mktemp("open"), TURNS) as server:
+        answer = await server.post({"input": "Hi"}, headers={"authorization": "Bearer anything"})
+    assert answer.status_code == 200
