@@ -25,7 +25,15 @@ def made(source: str | None) -> ChatTemplate:
     return ChatTemplate(source, bos_token="<s>", eos_token="</s>", now=lambda: datetime(2026, 7, 4))
 
 
-TEMPLATES = [made(source) for source in (None, styles.QWEN, styles.LLAMA3, styles.GEMMA, styles.MISTRAL, styles.PARTS)]
+# Shows all that it is given.
+EVERYTHING = """\
+{% for m in messages %}<|im_start|>{{ m.role + m.content }}{{ m.reasoning_content }}{{ m.name }}{{ m.tool_call_id }}
+{%- for c in m.tool_calls %}{{ c.id + c.function.name }}{{ c.function.arguments | tojson }}{% endfor %}<|im_end|>
+{%- endfor %}{{ tools | tojson }}{{ extra | default({}) | tojson }}"""
+TEMPLATES = [
+    made(source)
+    for source in (None, styles.QWEN, styles.LLAMA3, styles.GEMMA, styles.MISTRAL, styles.PARTS, EVERYTHING)
+]
 
 
 def built(
@@ -86,6 +94,7 @@ PLACES: dict[str, Callable[[str], tuple[list[Message], tuple[ToolDefinition, ...
         (),
         {},
     ),
+    "result's name": lambda text: ([*HELLO, Message("tool", "a", call_id="c", name=text)], (), {}),
     "kwargs": lambda text: (HELLO, (), {"extra": {text: [text]}}),
 }
 

@@ -204,6 +204,22 @@ def test_arguments_are_an_object_where_the_template_serialises_them() -> None:
     assert '"parameters": {"a": {"b": 1}}}<|eot_id|>' in prompt
 
 
+CALLS = "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls %}{{ c.function.name }}"
+
+
+def test_arguments_are_text_where_the_template_would_print_python() -> None:
+    source = CALLS + "{{ c.function.arguments }}{% endfor %}{% endfor %}"
+    template = ChatTemplate(source, bos_token="", eos_token="", now=datetime.now)
+    assert template.render([USER, Message("assistant", calls=(call(1),))], [], kwargs={}) == 'USR1FN{"KEY1": "VAL1"}'
+
+
+def test_arguments_are_an_object_where_the_template_has_a_form_of_its_own_for_them() -> None:
+    source = CALLS + "{% if c.function.arguments is string %}{{ c.function.arguments }}{% else %}"
+    source += "{% for k, v in c.function.arguments | items %}<{{ k }}>{{ v }}{% endfor %}{% endif %}"
+    template = ChatTemplate(source + "{% endfor %}{% endfor %}", bos_token="", eos_token="", now=datetime.now)
+    assert template.render([USER, Message("assistant", calls=(call(1),))], [], kwargs={}) == "USR1FN<KEY1>VAL1"
+
+
 def test_arguments_that_do_not_parse_become_an_object_where_the_template_insists() -> None:
     source = "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls %}{{ c.function.name }}"
     source += "{% for k, v in c.function.arguments.items() %}<{{ k }}>{{ v }}{% endfor %}{% endfor %}{% endfor %}"

@@ -4,6 +4,9 @@ Whoever writes `<|im_end|>` in a message, a tool's output or a tool's descriptio
 control token. So every string of a request is broken by a sentinel character wherever a control token is spelled in
 it, and where its end or beginning could be half of one that the template completes. After rendering, the text is
 tokenized in pieces between those sentinels that really keep a control token apart; the others are just taken out.
+
+Not covered: a template that writes both ends of a control token itself, round a client's word, or that changes letters
+of a client's text until it spells one.
 """
 
 from __future__ import annotations
