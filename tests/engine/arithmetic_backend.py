@@ -17,16 +17,21 @@ from antiphon.engine.byte_tokenizer import ByteTokenizer
 CONTROL = ("<|im_start|>", "<|im_end|>")
 MODULUS = 1_000_003
 
-Hook = Callable[[int, threading.Event], None]
-"""Called in each `execute`, after the moves and before anything is computed, with the number of the call (from 0) and
-the event that `abort` sets. It may block, or raise `CellsExhausted`, `EngineFailure` or anything else."""
-
 Ends = Callable[[Sequence[int]], bool]
 """Whether the model, having read these tokens, ends its answer."""
 
 
-def nothing(_: int, __: threading.Event) -> None:
-    """The hook of a machine without faults."""
+class Hook:
+    """What happens beside the computing. This one is a machine without faults."""
+
+    def before(self, execution: int) -> None:
+        """Called in each `execute`, after the moves and before anything is computed, with its number (from 0).
+
+        It may block, or raise `CellsExhausted`, `EngineFailure` or anything else.
+        """
+
+    def abort(self) -> None:
+        """Called by `abort`: who blocks goes on. On any thread."""
 
 
 def never(_: Sequence[int]) -> bool:
@@ -82,7 +87,7 @@ class ArithmeticBackend:
         context_length: int = 128,
         can_trim: bool = True,
         ends: Ends = never,
-        hook: Hook = nothing,
+        hook: Hook | None = None,
         missing: int = 0,
         refused_bias: int = 1_000,
     ) -> None:
@@ -96,7 +101,7 @@ class ArithmeticBackend:
         self.open_samplers: set[ArithmeticSampler] = set()
         self.closed = False
         self.ends = ends
-        self._hook = hook
+        self._hook = hook or Hook()
         self._missing = missing
         self._refused_bias = refused_bias
         self._slots: list[list[Cell]] = [[] for _ in range(slots)]
@@ -124,7 +129,7 @@ class ArithmeticBackend:
             self._move(move)
         self._check(batch.entries)
         try:
-            self._hook(self.executions - 1, self._aborted)
+            self._hook.before(self.executions - 1)
             if self._aborted.is_set():
                 raise EngineFailure("aborted")
         except EngineFailure:
@@ -138,6 +143,7 @@ class ArithmeticBackend:
 
     def abort(self) -> None:
         self._aborted.set()
+        self._hook.abort()
 
     def close(self) -> None:
         self._enter()

@@ -8,10 +8,12 @@ from typing import NamedTuple
 
 import msgspec
 import pytest
+from tests.engine.arithmetic_backend import ArithmeticBackend
 
 from antiphon.engine.base import Engine, EngineFailure, Finish, Generation, Sampling, Step, StepStream
 from antiphon.engine.script_file import parse_script
 from antiphon.engine.scripted import ScriptedEngine
+from antiphon.engine.worker import WorkerEngine
 
 MANY = 16
 
@@ -33,7 +35,12 @@ def scripted() -> Case:
     return Case(engine, lambda: engine.running)
 
 
-CASES: list[Callable[[], Case]] = [scripted]
+def worker() -> Case:
+    engine = WorkerEngine(ArithmeticBackend(cells=8192, context_length=4096, batch_tokens=512))
+    return Case(engine, lambda: engine.running)
+
+
+CASES: list[Callable[[], Case]] = [scripted, worker]
 
 
 @pytest.fixture(params=CASES, ids=lambda factory: factory.__name__)

@@ -1,0 +1,137 @@
+"""Whole runs of the scheduler: whatever comes, each answer is the one that the request gets alone."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence as Seq
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import Struct
+from tests.engine.arithmetic_backend import ArithmeticBackend, alone, checksum
+from tests.engine.drive import Drive, drive, text
+
+from antiphon.engine.base import Finish
+from antiphon.engine.scheduler import (
+    Evict,
+    Sequence,
+    decide,
+)
+
+
+class Arrival(NamedTuple):
+    """A request, the step before which it arrives, and after how many steps its client goes away."""
+
+    prompt: list[int]
+    max_tokens: int | None
+    seed: int
+    step: int
+    patience: int | None
+
+
+class World(Struct):
+    slots: int
+    cells: int
+    batch_tokens: int
+    context_length: int
+    can_trim: bool
+    arrivals: list[Arrival]
+
+
+def rarely_ends(tokens: Seq[int]) -> bool:
+    return checksum(tokens) % 41 == 0
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> World:
+    """Few stems, so that prompts share prefixes; a cache that is seldom large enough for all."""
+    context = draw(st.sampled_from([2, 5, 40, 80, 120]))
+    slots = draw(st.integers(1, 5))
+
+    def arrival() -> Arrival:
+        stem = text(draw(st.integers(0, context)), start=draw(st.sampled_from([0, 0, 100])))
+        tail = draw(st.lists(st.integers(0, 1), max_size=4))
+        prompt = (stem + tail)[: context - 1] or [0]
+        limit = draw(st.none() | st.integers(1, context))
+        patience = draw(st.none() | st.none() | st.integers(0, 30))
+        return Arrival(prompt, limit, draw(st.integers(0, 2)), draw(st.integers(0, 60)), patience)
+
+    return World(
+        slots=slots,
+        cells=context + draw(st.integers(0, 2 * context)),
+        batch_tokens=slots + draw(st.sampled_from([0, 1, 10, 200])),
+        context_length=context,
+        can_trim=draw(st.booleans()),
+        arrivals=sorted((arrival() for _ in range(draw(st.integers(1, 9)))), key=lambda one: one.step),
+    )
+
+
+def live_through(world: World) -> Drive:
+    """Every arrival and every cancellation at its time, then until all is done."""
+    d = drive(
+        slots=world.slots,
+        cells=world.cells,
+        batch_tokens=world.batch_tokens,
+        context_length=world.context_length,
+        can_trim=world.can_trim,
+        ends=rarely_ends,
+    )
+    coming = deque(world.arrivals)
+    leaving: list[tuple[int, Sequence]] = []
+    now = 0
+    while coming or d.state.running or d.state.waiting:
+        while coming and coming[0].step <= now:
+            arrival = coming.popleft()
+            sequence = d.add(arrival.prompt, arrival.max_tokens, arrival.seed)
+            if arrival.patience is not None:
+                leaving.append((now + arrival.patience, sequence))
+        for at, sequence in leaving:
+            if at == now and sequence not in d.ended:
+                d.cancel(sequence)
+        d.step()
+        now += 1
+        assert now < 10_000, "no end of steps"
+    return d
+
+
+def check_outputs(d: Drive) -> None:
+    """Everybody ended, and was answered as if nobody else had been there."""
+    context = d.backend.info.context_length
+    for sequence in d.arrived:
+        generation, output = sequence.generation, d.outputs[sequence]
+        room = context - len(generation.prompt)
+        limit = room if generation.max_tokens is None else min(room, generation.max_tokens)
+        right = alone(generation.prompt, limit, d.backend.ends, generation.sampling.seed or 0)
+        finish = d.ended[sequence]
+        if finish is None:
+            assert output == right[: len(output)]
+        else:
+            assert output == right
+            assert finish is (Finish.LENGTH if len(right) == limit else Finish.STOP)
+        assert (sequence.cached or 0) < len(generation.prompt)
+    assert d.backend.open_samplers == set()
+
+
+@settings(deadline=None, max_examples=100)
+@given(worlds())
+def test_whatever_comes_everybody_is_answered_as_if_alone(world: World) -> None:
+    d = live_through(world)
+    check_outputs(d)
+    for slot in d.state.slots:
+        if slot.tokens:
+            d.state.apply(Evict(slot.index))
+    assert d.state.pool.free == d.backend.cells
+
+
+@pytest.mark.parametrize("can_trim", [True, False])
+def test_three_hundred_requests_on_a_cache_that_is_too_small(can_trim: bool) -> None:
+    backend = ArithmeticBackend(slots=8, cells=260, context_length=120, can_trim=can_trim)
+    d = Drive(backend, decide)
+    for n in range(300):
+        d.add([*text(n % 60), n % 7, n % 256], max_tokens=1 + n % 70, seed=n % 5)
+    d.run()
+    assert len(d.ended) == 300
+    assert d.preempted
+    check_outputs(d)
