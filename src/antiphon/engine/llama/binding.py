@@ -24,6 +24,9 @@ from antiphon.engine.llama.log import LogLines
 
 PACKAGE = "xllamacpp"
 
+# The library has one log for the whole process, so there is one here.
+LOG = LogLines()
+
 # What llama.cpp's `llama_model_default_params` and `llama_context_default_params` return, pointers left out. A moved
 # or resized field shows as a wrong value in one of these.
 MODEL_DEFAULTS: dict[str, int | float] = {
@@ -98,7 +101,7 @@ class Library:
         self.path = path
         self.ffi = FFI()
         self.ffi.cdef(declaration.text)
-        self.log = LogLines()
+        self.log = LOG
         self.c: Any = None
         try:
             self.c = self.ffi.dlopen(str(path))
@@ -152,7 +155,7 @@ def check_layout(library: Library) -> None:
 def _read(params: Any, field: str) -> int | float | None:
     try:
         value: int | float = getattr(params, field)
-    except ValueError:  # a _Bool that is neither 0 nor 1
+    except (ValueError, AttributeError):  # a _Bool that is neither 0 nor 1; a field that is not declared
         return None
     return value
 

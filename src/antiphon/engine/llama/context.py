@@ -172,10 +172,10 @@ class AbortFlag:
 
 def _create(model: Model, params: Any) -> Any:
     library = model.library
-    library.log.last_error = ""
+    library.log.first_error = ""
     handle = library.c.llama_init_from_model(model.handle, params)
     if not handle:
-        reason = library.log.last_error or "no reason given"
+        reason = library.log.first_error or "no reason given"
         raise ModelLoadError(f"no context of {params.n_ctx} tokens for {model.file.path.name}: {reason}")
 
     def free(context: Any, _model: Model = model) -> None:

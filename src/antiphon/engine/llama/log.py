@@ -23,10 +23,11 @@ logger = logging.getLogger(__name__)
 
 
 class LogLines:
-    """Puts the pieces of a log together to lines. `last_error` is the newest error line, for use in messages."""
+    """Puts the pieces of a log together to lines. `first_error` is the first error line since somebody
+    emptied it: llama.cpp names the cause first, then what could not be done because of it."""
 
     def __init__(self) -> None:
-        self.last_error = ""
+        self.first_error = ""
         self._level = 0
         self._line = ""
 
@@ -40,5 +41,5 @@ class LogLines:
 
     def _emit(self, line: str) -> None:
         if self._level == ERROR:
-            self.last_error = line
+            self.first_error = self.first_error or line
         logger.log(LEVELS.get(self._level, logging.DEBUG), "%s", line)

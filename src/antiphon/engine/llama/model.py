@@ -71,13 +71,13 @@ def _load(library: Library, file: ModelFile, gpu_layers: int, progress: Progress
 
     callback = library.ffi.callback("bool(float, void *)", report)
     params.progress_callback = callback
-    library.log.last_error = ""
+    library.log.first_error = ""
     handle = library.ffi.gc(
         library.c.llama_model_load_from_file(os.fsencode(file.path), params), library.c.llama_model_free
     )
     if failure:
         raise failure[0]
     if not handle:
-        reason = one_line(library.log.last_error) or "no reason given"
+        reason = one_line(library.log.first_error) or "no reason given"
         raise ModelLoadError(f"llama.cpp cannot load {file.path.name}: {reason}")
     return handle

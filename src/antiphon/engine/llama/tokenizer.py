@@ -21,6 +21,7 @@ class LlamaTokenizer:
     """`engine.base.Tokenizer`. llama.cpp reads its vocabulary without changing it, so any thread may call.
 
     Text is what UTF-8 can say: a lone surrogate becomes U+FFFD, as every decoder of bytes would have made of it.
+    A byte that the vocabulary lacks is lost (SmolLM2 has no 06).
     """
 
     def __init__(self, model: Model) -> None:
