@@ -112,6 +112,13 @@ def test_logprobs_go_out_with_the_text_they_came_with() -> None:
     assert matcher.finish() == [Text("STO", ("TO",))]
 
 
+def test_logprobs_keep_their_places_in_what_is_held() -> None:
+    matcher = StopMatcher(["SSx"])
+    fed = [matcher.feed(Text("S", (number,))) for number in range(4)]
+    assert fed == [[], [], [Text("S", (0,))], [Text("S", (1,))]]
+    assert matcher.finish() == [Text("SS", (2, 3))]
+
+
 def test_logprobs_of_what_is_cut_away_go_with_it() -> None:
     matcher = StopMatcher(["STOP"])
     fed = [Text("x", (1,)), Text("S", (2,)), Text("S", (3,)), Text("TO", (4,)), Text("Py", (5, 6))]

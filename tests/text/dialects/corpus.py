@@ -164,8 +164,8 @@ HERMES = {
     "list of arguments": Case(spelled("[1, 2]"), called("[1, 2]")),
     "arguments as a string": Case(spelled(r'"{\"a\": \"\u00fc\\n\ud83d\ude00\/\"}"'), called('{"a": "ü\\n😀/"}')),
     "odd escapes in a string of arguments": Case(
-        spelled(r'"\ud83d \ud83d\n \ude00 \x \u12 \u12G4 \ud83d\u0041 \ud83d"'),
-        called("\ufffd \ufffd\n \ufffd \\x \\u12 \\u12G4 \ufffdA \ufffd"),
+        spelled(r'"\ud83d \ud83d\n \ude00 \ude00\ude00 \x \u12 \u12G4 \ud83d\u0041 \ud83d"'),
+        called("\ufffd \ufffd\n \ufffd \ufffd\ufffd \\x \\u12 \\u12G4 \ufffdA \ufffd"),
     ),
     "empty string of arguments": Case(spelled('""'), called("{}")),
     "string of arguments first": Case(
@@ -224,6 +224,13 @@ HERMES = {
     ),
     "list without an end": Case(
         f'<tool_call>[{{"name": "search"}},\n{spelled()}', [*called("{}", "search"), *called()]
+    ),
+    "list of calls, then a call without its closing tag": Case(
+        '<tool_call>[{"name": "search"}]</tool_call><tool_call>{"name": "search"}, so',
+        [*called("{}", "search"), *called("{}", "search"), *said(", so")],
+    ),
+    "wrong bracket for arguments": Case(
+        '<tool_call>{"name": "search", "arguments": ]', [*called("{}", "search"), *said("]")]
     ),
     "empty list": Case("<tool_call>[]</tool_call>", said("<tool_call>[]</tool_call>")),
     "list of no calls": Case("<tool_call>[1]</tool_call>", said("<tool_call>[1]</tool_call>")),

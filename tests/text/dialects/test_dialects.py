@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Sequence
 
 import pytest
@@ -197,6 +198,24 @@ def test_call_that_shows_no_name_for_too_long_is_text(fits: bool) -> None:
     near = UNNAMED_LIMIT - 30
     for pieces in ([output], [output[:near], *output[near:]], [output[:UNNAMED_LIMIT], output[UNNAMED_LIMIT:]]):
         assert parse(parser(), pieces) == expected
+
+
+def test_name_nested_beyond_all_measure_is_text() -> None:
+    output = f'<tool_call>{{"name": {"[" * 50_000}{"]" * 50_000}}}'
+    assert parse(parser(), [output]) == said(output)
+
+
+def test_endless_key_is_not_kept() -> None:
+    subject = parser()
+    subject.feed('<tool_call>{"name": "search", "')
+    piece = "k" * 4096
+    tracemalloc.start()
+    try:
+        assert [subject.feed(piece) for _ in range(500)] == [[]] * 500
+        assert tracemalloc.get_traced_memory()[1] < 500_000  # of 2 MB
+    finally:
+        tracemalloc.stop()
+    assert subject.feed('": 1, "arguments": {}}') == [Arguments("{}"), CallDone()]
 
 
 def test_held_text_goes_out_when_the_limit_is_reached() -> None:

@@ -51,8 +51,8 @@ class Step(enum.Enum):
     END = enum.auto()  # nothing more: the text outside goes on
 
 
-# A quote at KEY or NEXT begins a key (a lost comma costs nothing), and what is not in the table at VALUE a value.
-# Anything else is not a call.
+# A quote at KEY or NEXT begins a key (a lost comma costs nothing), and whatever comes at VALUE a value, which may turn
+# out to be empty. Anything else is not a call.
 STEPS = {
     (Step.START, "{"): Step.KEY,
     (Step.START, "["): Step.ELEMENT,
@@ -60,8 +60,6 @@ STEPS = {
     (Step.ELEMENT, "]"): Step.END,
     (Step.KEY, "}"): Step.CLOSED,
     (Step.COLON, ":"): Step.VALUE,
-    (Step.VALUE, ","): Step.KEY,
-    (Step.VALUE, "}"): Step.CLOSED,
     (Step.NEXT, ","): Step.KEY,
     (Step.NEXT, "}"): Step.CLOSED,
     (Step.AFTER, ","): Step.ELEMENT,
@@ -190,7 +188,7 @@ class JsonCalls:
             return stop + 1
         if solid.group() == '"' and self._step in (Step.KEY, Step.NEXT):
             self._open_value(Role.KEY)
-        elif self._step is Step.VALUE and solid.group() != "]":
+        elif self._step is Step.VALUE:
             self._open_value(self._role, solid.group())
         else:
             self._leave(out)
@@ -254,7 +252,7 @@ class JsonCalls:
         self._early.clear()
 
     def _take_arguments(self, piece: str, done: bool, out: list[Fragment]) -> None:
-        if self._decoder is not None and piece:
+        if self._decoder is not None:
             piece = self._decoder.feed(piece, last=done)
         if self._mode is Mode.PENDING:
             self._early.append(piece)
@@ -308,7 +306,7 @@ def _spoken(word: str) -> str:
     if not word.startswith('"'):
         return ""
     try:
-        said: str = json.loads(word, strict=False)
+        said: str = json.loads(word)
     except ValueError:
         return ""
     return said

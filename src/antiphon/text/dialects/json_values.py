@@ -139,7 +139,7 @@ def _escape_length(text: str, at: int) -> int:
 
 
 def _unescape(text: str) -> tuple[str, int]:
-    """What the escape at the start of `text` says, and its length."""
+    """What the escape at the start of `text` says, and its length. Nothing but a pair is longer than 6 characters."""
     unit = _UNIT.match(text)
     if unit is None:
         return _ESCAPES.get(text[1:2], text[:2]), len(text[:2])
@@ -147,7 +147,7 @@ def _unescape(text: str) -> tuple[str, int]:
     if not 0xD800 <= code < 0xE000:
         return chr(code), 6
     low = _UNIT.match(text, 6)
-    if _is_high(code) and low is not None and 0xDC00 <= int(low[1], 16) < 0xE000:
+    if low is not None and 0xDC00 <= int(low[1], 16) < 0xE000:
         return chr(0x10000 + ((code - 0xD800) << 10) + int(low[1], 16) - 0xDC00), 12
     return "\N{REPLACEMENT CHARACTER}", 6
 
