@@ -150,6 +150,17 @@ def ask(
         asking.show(stream, sys.stdout, sys.stderr)
 
 
+@app.command()
+def check(
+    file: Annotated[typer.FileBinaryRead, typer.Argument(help="The bytes of a streamed answer; - is standard input.")],
+    reasoning_events: o.ReasoningNames = "openai",
+) -> None:
+    """Check the stream of any Responses server against the contract."""
+    from antiphon.cli.check import check_stream
+
+    check_stream(file, sys.stdout, reasoning_events=reasoning_events)
+
+
 @models_app.callback(invoke_without_command=True)
 def _models(
     context: typer.Context,
