@@ -46,7 +46,7 @@ class Tiny(Struct, frozen=True, kw_only=True):
 
     seed: int = 0
     name: str = "Tiny"
-    context: int = 512
+    context: int = 1024
     width: int = 64
     layers: int = 2
     recurrent: bool = False  # Mamba instead of attention

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
+
+from antiphon.engine.llama import LlamaBackend, load
 from tests.default_model import default_model_path
 from tests.engine.llama.generate import empty
 from tests.tiny_model import Tiny, write_tiny_model
-
-from antiphon.engine.llama import LlamaBackend, load
 
 
 class LoadTiny(Protocol):
@@ -53,7 +53,8 @@ def real_model_path() -> Path:
 
 @pytest.fixture(scope="session")
 def shared_real(real_model_path: Path) -> Iterator[LlamaBackend]:
-    backend = load(real_model_path, context_length=2048, slots=8)
+    # One thread: with other tests beside this one, two wait for each other.
+    backend = load(real_model_path, context_length=2048, slots=8, threads=1)
     yield backend
     backend.close()
 

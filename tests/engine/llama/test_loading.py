@@ -9,15 +9,15 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
-from tests.engine.llama.conftest import LoadTiny
-from tests.engine.llama.generate import generate
-from tests.tiny_model import CHATML, Tiny, write_tiny_model
 
 from antiphon.engine.llama import ModelLoadError, load
 from antiphon.engine.llama.backend import DEFAULT_CONTEXT, check_memory, choose_context
 from antiphon.engine.llama.binding import open_library
 from antiphon.engine.llama.gguf import ModelFile, inspect
 from antiphon.engine.llama.machine import available_memory, usable_cores
+from tests.engine.llama.conftest import LoadTiny
+from tests.engine.llama.generate import generate
+from tests.tiny_model import CHATML, Tiny, write_tiny_model
 
 
 def refusal(path: Path) -> str:

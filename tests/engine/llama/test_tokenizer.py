@@ -12,13 +12,13 @@ import gguf
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.engine.llama.conftest import LoadTiny
-from tests.engine.llama.generate import generate, ids
-from tests.tiny_model import Tiny, write_tiny_model
 
 from antiphon.engine.base import Tokenizer
 from antiphon.engine.llama import LlamaBackend, load
 from antiphon.engine.llama.runs import RUN_LIMIT, long_run_cuts, outside
+from tests.engine.llama.conftest import LoadTiny
+from tests.engine.llama.generate import generate, ids
+from tests.tiny_model import Tiny, write_tiny_model
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"])) | st.text("ab \n\t<|>im_endo", max_size=200)
 

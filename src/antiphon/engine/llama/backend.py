@@ -47,6 +47,8 @@ class LlamaBackend:
 
     def execute(self, batch: Batch) -> list[Sampled]:
         """See `engine.backend.Backend`. After any error the slots of the entries end where the entries started."""
+        if self._context.closed:
+            raise EngineFailure("the model is closed")
         self._check(batch)
         for move in batch.moves:
             self._move(move)
@@ -78,6 +80,8 @@ class LlamaBackend:
         assert isinstance(sampler, LlamaSampler)
         logits = self._context.logits(output)
         check_logits(logits)
+        if sampler.chain is None:
+            raise EngineFailure("the sampler is closed")
         token = self._context.sample(sampler.chain, output)
         top = sampler.top_logprobs
         return Sampled(token, token in self.tokenizer.end, None if top is None else logprob(logits, token, top))

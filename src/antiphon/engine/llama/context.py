@@ -80,13 +80,22 @@ class Context:
         if first != 0 or last + 1 < length:
             raise EngineFailure(f"slot {slot} holds positions {first} to {last}, not the first {length}")
 
+    def _require_end(self, slot: int, position: int) -> None:
+        end = self._c.llama_memory_seq_pos_max(self._memory, slot) + 1
+        if end != position:
+            raise EngineFailure(f"slot {slot} goes on at position {end}, not {position}")
+
+    @property
+    def closed(self) -> bool:
+        return self._handle is None
+
     def decode(self, entries: Sequence[Entry]) -> list[int]:
         """Computes all entries; the batch indices at which logits are, in the order of the entries with a sampler.
 
         Raises `CellsExhausted` or `EngineFailure`; the slots then end where the entries would have started.
         """
-        if self._handle is None:
-            raise EngineFailure("the model is closed")
+        for entry in entries:
+            self._require_end(entry.slot, entry.start)
         outputs = self._batch.fill(entries)
         status = self._c.llama_decode(self._handle, self._batch.batch[0])
         if status == 0:
