@@ -7,9 +7,11 @@ import errno
 import json
 import logging
 import os
+import signal
 import socket
 import sys
 from collections.abc import Callable
+from types import FrameType
 
 from antiphon.api.server import serve as run_service
 from antiphon.api.settings import ApiSettings
@@ -46,6 +48,8 @@ def run_server(options: ServeOptions, listening: socket.socket) -> int:
         sys.stdout.write(announcement(options, listening, service.model.name))
         sys.stdout.flush()
 
+    # uvicorn stops in order at SIGTERM and then raises it again: an orderly end is no failure.
+    signal.signal(signal.SIGTERM, _end)
     try:
         with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
             runner.run(run_service(service, settings, listening, loader, on_ready=ready))
@@ -54,6 +58,10 @@ def run_server(options: ServeOptions, listening: socket.socket) -> int:
     except asyncio.CancelledError:
         return INTERRUPTED
     return 0
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(0)
 
 
 def _service(options: ServeOptions) -> Service:
