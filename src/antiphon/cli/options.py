@@ -36,7 +36,7 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
     script: Path | None = None  # always set for the scripted engine
     log_prompts: Path | None = None
     name: str | None = None  # the model as served; None: what its source is called
-    dialect: str | None = None  # None: detected from the chat template
+    dialect: str | None = None  # None: the default
     context_length: int | None = None  # tokens; None: as the model was trained
     max_concurrency: int = 8
     threads: int | None = None  # None: the physical cores
@@ -77,7 +77,7 @@ Engine = Annotated[EngineName, flag("engine", "What computes the answers.")]
 Script = Annotated[Path | None, flag("script", "What the scripted engine plays.", **_FILE)]
 LogPrompts = Annotated[Path | None, flag("log-prompts", "Append every rendered prompt to this file.", dir_okay=False)]
 Name = Annotated[str | None, flag("name", "Name of the model as served.")]
-DialectName = Annotated[str | None, flag("dialect", "How the model marks thinking and calls; else detected.")]
+DialectName = Annotated[str | None, flag("dialect", "How the model marks thinking and calls; else hermes.")]
 ContextLength = Annotated[int | None, flag("context-length", "Tokens of prompt and answer together.", min=1)]
 MaxConcurrency = Annotated[int, flag("max-concurrency", "Answers computed at once.", min=1, max=MOST_SLOTS)]
 Threads = Annotated[int | None, flag("threads", "Threads to compute with; else the physical cores.", min=1)]

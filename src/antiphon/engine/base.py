@@ -89,7 +89,7 @@ class ModelInfo(Struct, frozen=True, kw_only=True):
     chat_template: str | None = None  # Jinja source; None: the built-in ChatML template
     bos_token: str = ""  # the spelling, for templates
     eos_token: str = ""
-    dialect: str | None = None  # fixed by the engine's own configuration; None: detected from the template
+    dialect: str | None = None  # fixed by the engine's own configuration; None: the default
 
 
 class Tokenizer(Protocol):

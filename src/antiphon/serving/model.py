@@ -7,7 +7,7 @@ from datetime import datetime
 
 from antiphon.engine.base import Engine
 from antiphon.text.detokenizer import Vocabulary
-from antiphon.text.dialects import DIALECTS, detect
+from antiphon.text.dialects import DEFAULT_DIALECT, DIALECTS
 from antiphon.text.dialects.machine import Parser
 from antiphon.text.prompt import Prompt
 from antiphon.text.template import ChatTemplate, opens_reasoning
@@ -32,7 +32,7 @@ class ServedModel:
         self.context_length = info.context_length
         self.template = ChatTemplate(info.chat_template, bos_token=info.bos_token, eos_token=info.eos_token, now=now)
         self.vocabulary = Vocabulary(engine.tokenizer)
-        self.dialect = dialect or info.dialect or detect(info.chat_template)
+        self.dialect = dialect or info.dialect or DEFAULT_DIALECT
         self._control = frozenset(engine.tokenizer.control.values())
 
     def parser(self, prompt: Prompt, tools: Sequence[str], *, calls: bool) -> Parser:

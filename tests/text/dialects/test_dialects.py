@@ -10,7 +10,7 @@ from tests.text.dialects.corpus import CORPUS, TOOLS, Case, called, said, spelle
 from tests.three_cuts import merged, three_cuts
 
 from antiphon.protocol.fragments import Arguments, Call, CallDone, Fragment, Reasoning, ReasoningDone, Text
-from antiphon.text.dialects import DIALECTS, Parser, detect
+from antiphon.text.dialects import DEFAULT_DIALECT, DIALECTS, Parser
 from antiphon.text.dialects.json_calls import UNNAMED_LIMIT
 
 ALL = [
@@ -224,22 +224,9 @@ def test_held_text_goes_out_when_the_limit_is_reached() -> None:
     assert [type(fragment) for fragment in subject.feed("x")] == [Text, Text]
 
 
-@pytest.mark.parametrize(
-    ("template", "dialect"),
-    [
-        (None, "hermes"),
-        ("{{ messages }}", "hermes"),
-        ("... <tool_call> ...", "hermes"),
-        ("<think> <tool_call>", "hermes"),
-        ("{% if '<think>' in content %}", "think"),
-    ],
-)
-def test_dialect_of_a_template(template: str | None, dialect: str) -> None:
-    assert detect(template) == dialect
-
-
 def test_every_dialect_has_a_corpus() -> None:
     assert CORPUS.keys() == DIALECTS.keys()
+    assert DEFAULT_DIALECT in DIALECTS
     assert all(name == dialect.name for name, dialect in DIALECTS.items())
 
 

@@ -1,6 +1,6 @@
 """How models mark thinking and calls in their output, and the parsers that turn it into fragments."""
 
 from antiphon.text.dialects.machine import Parser
-from antiphon.text.dialects.table import DIALECTS, Dialect, detect
+from antiphon.text.dialects.table import DEFAULT_DIALECT, DIALECTS, Dialect
 
-__all__ = ["DIALECTS", "Dialect", "Parser", "detect"]
+__all__ = ["DEFAULT_DIALECT", "DIALECTS", "Dialect", "Parser"]

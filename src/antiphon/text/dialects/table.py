@@ -62,13 +62,6 @@ DIALECTS = {
 }
 
 
-def detect(chat_template: str | None) -> str:
-    """The name of the dialect that a model with this template speaks.
-
-    The fallback for templates that know no tools teaches the hermes form, so that is also the answer where nothing is
-    known. An engine's configuration may name another one.
-    """
-    template = chat_template or ""
-    if "<think>" in template and "<tool_call>" not in template:
-        return "think"
-    return "hermes"
+# The fallback for templates that know no tools teaches the hermes form, which also has the thinking blocks of `think`:
+# so it is the answer for every template until more families are told apart.
+DEFAULT_DIALECT = "hermes"
