@@ -87,10 +87,12 @@ class RunningServer:
             await asyncio.sleep(0)
 
     @asynccontextmanager
-    async def live(self, body: dict[str, Any], **kwargs: Any) -> AsyncIterator[LiveStream]:
+    async def live(
+        self, body: dict[str, Any], *, client: httpx.AsyncClient | None = None, **kwargs: Any
+    ) -> AsyncIterator[LiveStream]:
         """A streamed answer, read piece by piece; the connection is closed at the end of the block."""
         body = {"stream": True, **body}
-        async with self.client.stream("POST", "/v1/responses", json=body, **kwargs) as answer:
+        async with (client or self.client).stream("POST", "/v1/responses", json=body, **kwargs) as answer:
             assert answer.status_code == 200, await answer.aread()
             yield LiveStream(answer, answer.aiter_bytes(), self._checker())
 
@@ -113,6 +115,12 @@ class RunningServer:
     async def post(self, body: dict[str, Any], **kwargs: Any) -> httpx.Response:
         """The answer to a request, whatever it is."""
         return await self.client.post("/v1/responses", json=body, **kwargs)
+
+
+def text_of(response: dict[str, Any]) -> str:
+    """The visible text of a response."""
+    messages = [item for item in response["output"] if item["type"] == "message"]
+    return "".join(part["text"] for message in messages for part in message["content"])
 
 
 def parse_events(data: bytes) -> list[dict[str, Any]]:

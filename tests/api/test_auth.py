@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 import pytest_asyncio
-from tests.api.test_errors import METHODS, paths
-from tests.server import RunningServer, error_of, scripted_server, untouched
 
 from antiphon.api.settings import ApiSettings
+from tests.api.test_errors import METHODS, paths
+from tests.server import RunningServer, error_of, scripted_server, untouched
 
 KEY = "secret-key-1"
 OTHER = "schlüssel-2"

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 import zstandard
-from tests.server import RunningServer, error_of, scripted_server, untouched
 
 from antiphon.api.settings import ApiSettings
+from tests.server import RunningServer, error_of, scripted_server, untouched
 
 LIMIT = 1024 * 1024
 MIB = 1024 * 1024

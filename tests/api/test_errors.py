@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from starlette.routing import Route
-from tests.engines import RefusingEngine
-from tests.server import RunningServer, error_of, running_server, scripted_server, untouched
 
 from antiphon.api.app import routes
 from antiphon.api.gate import MAX_REQUEST_ID
 from antiphon.api.settings import ApiSettings
 from antiphon.engine.base import EngineBusy, EngineFailure
 from antiphon.serving.service import Service
+from tests.engines import RefusingEngine
+from tests.server import RunningServer, error_of, running_server, scripted_server, untouched
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 SECRET = "/srv/models/secret.gguf is gone"

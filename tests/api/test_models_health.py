@@ -6,12 +6,12 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.server import error_of, running_server, script, scripted_server
 
 from antiphon.engine.base import Engine
 from antiphon.engine.script_file import load_script
 from antiphon.engine.scripted import ScriptedEngine
 from antiphon.serving.service import LoadProgress, Options, Report
+from tests.server import error_of, running_server, script, scripted_server
 
 TURNS = [{"steps": ["Hello"]}]
 

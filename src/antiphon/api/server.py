@@ -54,6 +54,7 @@ async def serve(
         server_header=False,
         backlog=BACKLOG,
         timeout_keep_alive=75,
+        timeout_graceful_shutdown=settings.shutdown_seconds,
     )
     server = _Server(config, service)
     loading = asyncio.create_task(_load(service, loader, server, on_ready))

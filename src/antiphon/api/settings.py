@@ -15,4 +15,5 @@ class ApiSettings(Struct, frozen=True, kw_only=True):
     body_limit: int = 32 * 1024 * 1024
     keepalive_seconds: float = 15.0
     keepalive_events: bool = True
+    shutdown_seconds: int = 10  # for clients to read the end of their answers; one that does not read is cut off
     clock: Callable[[], float] = time.monotonic

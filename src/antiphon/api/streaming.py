@@ -42,6 +42,7 @@ class EventStream:
         self._clock = clock
         self._last_number = -1
         self._last_sent = clock()
+        self._sending = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self._headers})
@@ -49,7 +50,9 @@ class EventStream:
         try:
             async for events in self._run.events():
                 self._last_number = events[-1].sequence_number
+                self._sending = True
                 await self._write(send, sse.encode(events))
+                self._sending = False
             await send({"type": "http.response.body", "body": sse.DONE, "more_body": False})
         finally:
             watcher.cancel()
@@ -68,12 +71,18 @@ class EventStream:
                 async with asyncio.timeout(max(self._policy.seconds - silence, 0)):
                     message = await receive()
             except TimeoutError:
-                if self._clock() - self._last_sent >= self._policy.seconds:
-                    await self._write(send, self._keep_alive())
+                await self._fill_silence(send)
                 continue
             if message["type"] == "http.disconnect":
                 self._run.cancel()
                 return
+
+    async def _fill_silence(self, send: Send) -> None:
+        if self._sending:
+            # The client does not read what it has: nobody is waiting, and events must not be overtaken.
+            self._last_sent = self._clock()
+        elif self._clock() - self._last_sent >= self._policy.seconds:
+            await self._write(send, self._keep_alive())
 
     def _keep_alive(self) -> bytes:
         if self._policy.events and self._last_number >= 0:

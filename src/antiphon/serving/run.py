@@ -8,11 +8,12 @@ Rules
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
-from antiphon.engine.base import EngineFailure, Finish, Step, StepStream
+from antiphon.engine.base import EngineFailure, Finish, StepStream
 from antiphon.protocol.events import Event
 from antiphon.protocol.fold import Fold
+from antiphon.protocol.fragments import Fragment
 from antiphon.protocol.response import Failure, Response, Usage, usage
 from antiphon.protocol.stream import FinishReason, ResponseStream
 from antiphon.serving.output import OutputReader
@@ -43,6 +44,7 @@ class Run:
         self._steps = steps
         self._prompt_tokens = prompt_tokens
         self._cancelled = False
+        self._made: list[Event] = []
 
     def cancel(self) -> None:
         """Nobody wants the rest: the engine is told at once, and the events end as cancelled. Idempotent."""
@@ -55,12 +57,9 @@ class Run:
         try:
             async for events in self._generated():
                 yield events
-        except EngineFailure as failure:
-            log.error("%s: the engine failed: %s", self.response_id, failure)
-            yield self._flushed() + self._failed()
         except Exception:
             log.exception("%s: failed in state %s", self.response_id, self._stream.state)
-            yield self._failed()
+            yield self._handed_over(self._failed())
         finally:
             self._steps.cancel()
 
@@ -73,39 +72,47 @@ class Run:
 
     async def _generated(self) -> AsyncIterator[list[Event]]:
         while True:
-            steps, merge = await self._steps.take(), False
+            try:
+                steps, merge = await self._steps.take(), False
+            except EngineFailure as failure:
+                log.error("%s: the engine failed: %s", self.response_id, failure)
+                self._feed(self._reader.finish())
+                yield self._handed_over(self._failed())
+                return
             if self._cancelled:
-                yield self._flushed() + self._stream.cancel(self._usage())
+                self._feed(self._reader.finish())
+                yield self._handed_over(self._stream.cancel(self._usage()))
                 return
             while steps:
                 count = len(steps) if merge else STEPS_A_WRITE
                 now, steps = steps[:count], steps[count:]
-                events = self._read(now) if merge else [event for step in now for event in self._read([step])]
-                if (ending := self._ending(now)) is not None:
-                    yield events + ending
+                for together in [now] if merge else [[step] for step in now]:
+                    self._feed(self._reader.read(together))
+                if self._reader.ended or now[-1].finish is not None:
+                    yield self._handed_over(self._finished(now[-1].finish))
                     return
-                if events:
-                    yield events
+                if self._made:
+                    yield self._handed_over()
                 # What came while the reader was being written to: it is slow, so it gets the rest in one piece.
                 late = self._steps.ready()
                 merge = bool(late)
                 steps += late
 
-    def _read(self, steps: list[Step]) -> list[Event]:
-        return [event for fragment in self._reader.read(steps) for event in self._stream.feed(fragment)]
+    def _feed(self, fragments: Sequence[Fragment]) -> None:
+        """Makes events. Those made before a fault have their numbers, so they are kept to be sent before the end."""
+        for fragment in fragments:
+            self._made += self._stream.feed(fragment)
 
-    def _flushed(self) -> list[Event]:
-        return [event for fragment in self._reader.finish() for event in self._stream.feed(fragment)]
+    def _handed_over(self, last: Sequence[Event] = ()) -> list[Event]:
+        """The events that were made since the last time, and those that follow them."""
+        events, self._made = [*self._made, *last], []
+        return events
 
-    def _ending(self, steps: list[Step]) -> list[Event] | None:
-        """The last events, if these steps were the last."""
-        finish = steps[-1].finish
-        if finish is None and not self._reader.ended:
-            return None
+    def _finished(self, finish: Finish | None) -> list[Event]:
         self._steps.cancel()
-        events = self._flushed()
+        self._feed(self._reader.finish())
         reason: FinishReason = "stop" if self._reader.ended or finish is Finish.STOP else "max_output_tokens"
-        return events + self._stream.finish(reason, self._usage())
+        return self._stream.finish(reason, self._usage())
 
     def _failed(self) -> list[Event]:
         message = f"The model failed to answer ({self.response_id})."
