@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
@@ -12,15 +13,15 @@ from typing import Literal
 
 from msgspec import Struct
 
-from antiphon.engine.base import Engine, EngineBusy, EngineFailure, Generation, Sampling
+from antiphon.engine.base import Engine, EngineBusy, EngineFailure, Generation, StepStream
 from antiphon.protocol.errors import RequestRefused
 from antiphon.protocol.ids import RESPONSE, IdSource, random_id
-from antiphon.protocol.request import LOGPROBS, CreateResponse
+from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.stream import ResponseStream
-from antiphon.protocol.tools import FunctionTool, HostedTool
+from antiphon.protocol.tools import HostedTool
 from antiphon.serving.echo import first_response, wants_summary
+from antiphon.serving.generation import output_reader, sampling_of
 from antiphon.serving.model import ServedModel
-from antiphon.serving.output import OutputReader
 from antiphon.serving.prompt import prompt_of
 from antiphon.serving.prompt_log import PromptLog
 from antiphon.serving.run import Run
@@ -31,9 +32,6 @@ log = logging.getLogger(__name__)
 
 INLINE_PROMPT = 64 * 1024
 """Bytes of a body whose prompt is made on the event loop (about 10 ms); a larger one goes to a thread."""
-
-SEEDS = 2**32 - 1
-"""llama.cpp's seeds have 32 bits, and the highest one means "random": a request's seed is taken modulo this."""
 
 
 class LoadProgress(Struct, frozen=True):
@@ -53,6 +51,11 @@ class Options(Struct, frozen=True, kw_only=True):
     names: tuple[str, ...] = ()  # further names that the model answers to
     log_prompts: Path | None = None  # every rendered prompt is appended here, a JSON line each
 
+
+MAX_WARNINGS = 16
+"""Warnings in a header: proxies cut or refuse headers above some kilobytes."""
+
+_TYPE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 Report = Callable[[LoadProgress], None]
 Loader = Callable[[Report], Awaitable[Engine]]
@@ -140,42 +143,56 @@ class Service:
         """
         check_support(request, strict_tools=self._options.strict_tools)
         model = self.model_named(request.fields.model)
+        sampling = sampling_of(request, model)
         prompt = await _prompt(model, request)
         response_id = self._new_id(RESPONSE)
-        generation = Generation(
-            id=response_id,
-            prompt=prompt.tokens,
-            max_tokens=request.fields.max_output_tokens,
-            sampling=_sampling(request, model),
+        reader = output_reader(model, prompt, request)
+        if self._prompt_log is not None:
+            self._prompt_log.write(response_id, prompt)
+        steps = _submit(
+            model,
+            Generation(
+                id=response_id,
+                prompt=prompt.tokens,
+                max_tokens=request.fields.max_output_tokens,
+                sampling=sampling,
+            ),
         )
+        return Run(
+            response_id=response_id,
+            stream=self._stream(request, response_id, model),
+            reader=reader,
+            steps=steps,
+            prompt_tokens=len(prompt.tokens),
+            warnings=_warnings(request, response_id),
+        )
+
+    def _stream(self, request: CreateResponse, response_id: str, model: ServedModel) -> ResponseStream:
         created_at = int(self._clock())
-        first = first_response(request, response_id=response_id, model=model.name, created_at=created_at)
-        stream = ResponseStream(
-            first,
+        return ResponseStream(
+            first_response(request, response_id=response_id, model=model.name, created_at=created_at),
             new_id=self._new_id,
             clock=self._clock,
             summary=wants_summary(request) is not None,
             reasoning_events=self._options.reasoning_events,
         )
-        reader = _reader(model, prompt, request)
-        if self._prompt_log is not None:
-            self._prompt_log.write(response_id, prompt)
-        try:
-            steps = model.engine.submit(generation)
-        except EngineBusy as busy:
-            raise _busy(busy) from None
-        except EngineFailure as failure:
-            log.error("the engine takes no requests: %s", failure)
-            message = "The model is not available."
-            raise RequestRefused(message, code="server_error", status=503, kind="server_error", retry_after=5) from None
-        return Run(
-            response_id=response_id,
-            stream=stream,
-            reader=reader,
-            steps=steps,
-            prompt_tokens=len(prompt.tokens),
-            warnings=_warnings(request),
-        )
+
+
+def _submit(model: ServedModel, generation: Generation) -> StepStream:
+    try:
+        return model.engine.submit(generation)
+    except EngineBusy as busy:
+        raise RequestRefused(
+            "Too many requests are waiting.",
+            code="rate_limit_exceeded",
+            status=429,
+            kind="rate_limit_error",
+            retry_after=busy.retry_after,
+        ) from None
+    except EngineFailure as failure:
+        log.error("the engine takes no requests: %s", failure)
+        message = "The model is not available."
+        raise RequestRefused(message, code="server_error", status=503, kind="server_error", retry_after=5) from None
 
 
 async def _prompt(model: ServedModel, request: CreateResponse) -> Prompt:
@@ -184,53 +201,11 @@ async def _prompt(model: ServedModel, request: CreateResponse) -> Prompt:
     return await asyncio.to_thread(prompt_of, model, request)
 
 
-def _reader(model: ServedModel, prompt: Prompt, request: CreateResponse) -> OutputReader:
-    tools = [tool.name for tool in request.tools if isinstance(tool, FunctionTool)]
-    parser = model.parser(prompt, tools, calls=bool(tools) and request.tool_choice != "none")
-    one_call = request.fields.parallel_tool_calls is False
-    return OutputReader(model.vocabulary, parser, stops=request.stops, one_call=one_call)
-
-
-def _sampling(request: CreateResponse, model: ServedModel) -> Sampling:
-    fields = request.fields
-    defaults = Sampling()
-    return Sampling(
-        temperature=_or(fields.temperature, defaults.temperature),
-        top_p=_or(fields.top_p, defaults.top_p),
-        top_k=fields.top_k or defaults.top_k,
-        min_p=_or(fields.min_p, defaults.min_p),
-        repetition_penalty=_or(fields.repetition_penalty, defaults.repetition_penalty),
-        presence_penalty=_or(fields.presence_penalty, defaults.presence_penalty),
-        frequency_penalty=_or(fields.frequency_penalty, defaults.frequency_penalty),
-        seed=None if fields.seed is None else fields.seed % SEEDS,
-        logit_bias=_logit_bias(fields.logit_bias or {}, model.engine.tokenizer.size),
-        top_logprobs=(fields.top_logprobs or 0) if LOGPROBS in request.include else None,
-    )
-
-
-def _or(value: float | None, default: float) -> float:
-    return default if value is None else value
-
-
-def _logit_bias(bias: dict[str, float], size: int) -> dict[int, float]:
-    for key in bias:
-        if not (key.isascii() and key.isdecimal() and len(key) < 10 and int(key) < size):
-            message = f"{key!r} is no token id of this model (0 to {size - 1})."
-            raise RequestRefused(message, param=f"logit_bias.{key}")
-    return {int(key): value for key, value in bias.items()}
-
-
-def _busy(busy: EngineBusy) -> RequestRefused:
-    return RequestRefused(
-        "Too many requests are waiting.",
-        code="rate_limit_exceeded",
-        status=429,
-        kind="rate_limit_error",
-        retry_after=busy.retry_after,
-    )
-
-
-def _warnings(request: CreateResponse) -> tuple[str, ...]:
-    """What was left out of the prompt, by name."""
-    hosted = sorted({tool.type for tool in request.tools if isinstance(tool, HostedTool)})
-    return tuple(f"the tool {name} is not run by this server and was left out" for name in hosted)
+def _warnings(request: CreateResponse, response_id: str) -> tuple[str, ...]:
+    """What was left out of the prompt, by name. A name goes into a header and the log, so only a harmless one does."""
+    hosted = {tool.type for tool in request.tools if isinstance(tool, HostedTool)}
+    names = sorted({name if _TYPE_NAME.fullmatch(name) else "of an unknown type" for name in hosted})[:MAX_WARNINGS]
+    warnings = tuple(f"the tool {name} is not run by this server and was left out" for name in names)
+    for warning in warnings:
+        log.warning("%s: %s", response_id, warning)
+    return warnings

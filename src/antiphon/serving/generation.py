@@ -1,0 +1,52 @@
+"""What a request means for the engine and for the reading of its output."""
+
+from __future__ import annotations
+
+from antiphon.engine.base import Sampling
+from antiphon.protocol.errors import RequestRefused
+from antiphon.protocol.request import LOGPROBS, CreateResponse
+from antiphon.protocol.tools import FunctionTool
+from antiphon.serving.model import ServedModel
+from antiphon.serving.output import OutputReader
+from antiphon.text.prompt import Prompt
+
+SEEDS = 2**32 - 1
+"""llama.cpp's seeds have 32 bits, and the highest one means "random": a request's seed is taken modulo this."""
+
+
+def output_reader(model: ServedModel, prompt: Prompt, request: CreateResponse) -> OutputReader:
+    """What reads the answer to a prompt."""
+    tools = [tool.name for tool in request.tools if isinstance(tool, FunctionTool)]
+    parser = model.parser(prompt, tools, calls=bool(tools) and request.tool_choice != "none")
+    one_call = request.fields.parallel_tool_calls is False
+    return OutputReader(model.vocabulary, parser, stops=request.stops, one_call=one_call)
+
+
+def sampling_of(request: CreateResponse, model: ServedModel) -> Sampling:
+    """How the request wants tokens chosen. Raises `RequestRefused` for a `logit_bias` of no token."""
+    fields = request.fields
+    defaults = Sampling()
+    return Sampling(
+        temperature=_or(fields.temperature, defaults.temperature),
+        top_p=_or(fields.top_p, defaults.top_p),
+        top_k=fields.top_k or defaults.top_k,
+        min_p=_or(fields.min_p, defaults.min_p),
+        repetition_penalty=_or(fields.repetition_penalty, defaults.repetition_penalty),
+        presence_penalty=_or(fields.presence_penalty, defaults.presence_penalty),
+        frequency_penalty=_or(fields.frequency_penalty, defaults.frequency_penalty),
+        seed=None if fields.seed is None else fields.seed % SEEDS,
+        logit_bias=_logit_bias(fields.logit_bias or {}, model.engine.tokenizer.size),
+        top_logprobs=(fields.top_logprobs or 0) if LOGPROBS in request.include else None,
+    )
+
+
+def _or(value: float | None, default: float) -> float:
+    return default if value is None else value
+
+
+def _logit_bias(bias: dict[str, float], size: int) -> dict[int, float]:
+    for key in bias:
+        if not (key.isascii() and key.isdecimal() and len(key) < 10 and int(key) < size):
+            message = f"{key!r} is no token id of this model (0 to {size - 1})."
+            raise RequestRefused(message, param=f"logit_bias.{key}")
+    return {int(key): value for key, value in bias.items()}
