@@ -113,13 +113,7 @@ def test_moves_are_made_in_their_order(tiny: LlamaBackend) -> None:
 
 
 def assert_holds(backend: LlamaBackend, slot: int, length: int) -> None:
-    """A slot goes on exactly at its length: a gap and an overlap are both refused by llama.cpp."""
-    with pytest.raises(EngineFailure):
-        backend.execute(Batch(entries=(Entry(slot, length + 1, (5,)),)))
-    if length:
-        backend.execute(Batch(moves=(Trim(slot, length),)))
-        with pytest.raises(EngineFailure):
-            backend.execute(Batch(moves=(Trim(slot, length + 1),)))
+    """A slot goes on exactly where it ends, and nowhere else."""
     backend.execute(Batch(entries=(Entry(slot, length, (5,)),)))
     backend.execute(Batch(moves=(Trim(slot, length),)))
 
@@ -134,6 +128,16 @@ def test_samples_come_in_the_order_of_the_entries(tiny: LlamaBackend) -> None:
         Entry(1, 0, (7,), tiny.sampler(GREEDY, [7])),
     )
     assert [s.token for s in tiny.execute(Batch(entries=entries))] == alone
+
+
+def test_batch_is_filled_anew_each_time(load_tiny: LoadTiny) -> None:
+    """More logits than slots end the process, so not one may be wanted still from a batch before."""
+    backend = load_tiny(slots=2)
+    for length in range(1, 20):
+        sampler = backend.sampler(GREEDY, [5])
+        (sampled,) = backend.execute(Batch(entries=(Entry(0, 0, [5] * length, sampler),)))
+        backend.execute(Batch(moves=(Trim(0, 0),)))
+        assert [sampled.token] == ids(generate(backend, [5] * length, 1, slot=1))
 
 
 def test_batch_without_entries_samples_nothing(tiny: LlamaBackend) -> None:
@@ -168,15 +172,17 @@ def test_cells_exhausted_after_moves_keeps_the_moves(load_tiny: LoadTiny) -> Non
 
 
 REFUSED = {
-    "too many tokens": Batch(entries=(Entry(0, 0, [5] * 65),)),
-    "too many tokens together": Batch(entries=(Entry(0, 0, [5] * 40), Entry(1, 0, [5] * 40))),
-    "no tokens": Batch(entries=(Entry(0, 0, ()),)),
-    "token too large": Batch(entries=(Entry(0, 0, (5, 10**6)),)),
-    "token below 0": Batch(entries=(Entry(0, 0, (-1,)),)),
+    "too many tokens": Batch(entries=(Entry(0, 20, [5] * 65),)),
+    "too many tokens together": Batch(entries=(Entry(0, 20, [5] * 40), Entry(1, 0, [5] * 40))),
+    "no tokens": Batch(entries=(Entry(0, 20, ()),)),
+    "token too large": Batch(entries=(Entry(0, 20, (5, 10**6)),)),
+    "token below 0": Batch(entries=(Entry(0, 20, (-1,)),)),
     "slot too large": Batch(entries=(Entry(8, 0, (5,)),)),
     "slot below 0": Batch(entries=(Entry(-1, 0, (5,)),)),
     "two entries of a slot": Batch(entries=(Entry(0, 20, (5,)), Entry(0, 21, (5,)))),
-    "gap": Batch(entries=(Entry(0, 25, (5,)),)),
+    "gap": Batch(entries=(Entry(0, 21, (5,)),)),
+    "gap in an empty slot": Batch(entries=(Entry(1, 1, (5,)),)),
+    "overlap": Batch(entries=(Entry(0, 19, (5,)),)),
     "trim of no slot": Batch(moves=(Trim(8, 0),)),
     "trim to more than there is": Batch(moves=(Trim(0, 21),)),
     "copy from no slot": Batch(moves=(Copy(-1, 0, 5),)),
@@ -244,6 +250,8 @@ def test_abort_ends_a_running_decode(slow: LlamaBackend) -> None:
     assert [repr(failure) for failure in failures] == ["EngineFailure('aborted')"]
     with pytest.raises(EngineFailure, match="aborted"):
         slow.execute(Batch(entries=(Entry(1, 0, (5,)),)))
+    with pytest.raises(EngineFailure, match="slot 0 holds positions -1 to -1"):
+        slow.execute(Batch(moves=(Trim(0, 1),)))
 
 
 def test_closed_backend_computes_nothing(tiny: LlamaBackend) -> None:
