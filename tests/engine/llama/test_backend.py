@@ -226,7 +226,7 @@ def test_recurrent_model_generates_and_can_only_be_emptied(load_tiny: LoadTiny) 
 @pytest.fixture
 def slow(tmp_path: Path) -> Iterator[LlamaBackend]:
     """A batch takes this one long enough to be interrupted, wherever it runs."""
-    backend = load(write_tiny_model(tmp_path / "m.gguf", Tiny(width=256, layers=60, context=4096)), batch_tokens=4096)
+    backend = load(write_tiny_model(tmp_path / "m.gguf", Tiny(width=256, layers=12, context=4096)), batch_tokens=4096)
     yield backend
     backend.close()
 
@@ -245,6 +245,8 @@ def test_abort_ends_a_running_decode(slow: LlamaBackend) -> None:
     thread = threading.Thread(target=compute)
     thread.start()
     running.wait()
+    # Takes about as long as the first two of the eight parts of the batch, which are then there to be taken back.
+    slow.tokenizer.encode("hello " * 100_000, control=False)
     slow.abort()
     thread.join()
     assert [repr(failure) for failure in failures] == ["EngineFailure('aborted')"]
