@@ -31,7 +31,7 @@ class ResponsesEndpoint:
     async def create(self, request: Request) -> ASGIApp:
         self._service.model  # noqa: B018  # 503 while loading, before a large body is read
         parsed = parse_request(await read_body(request, self._settings.body_limit))
-        run = await self._service.create(parsed)
+        run = await self._service.create(parsed, request_id=request.state.request_id)
         headers = [(b"x-antiphon-warning", "; ".join(run.warnings).encode())] if run.warnings else []
         if parsed.stream:
             return EventStream(run, headers, self._policy, self._settings.clock)

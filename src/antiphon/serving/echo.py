@@ -9,8 +9,10 @@ from antiphon.protocol.response import Response
 from antiphon.protocol.tools import FunctionTool
 
 
-def first_response(request: CreateResponse, *, response_id: str, model: str, created_at: int) -> Response:
-    """The object of `response.created`; every later state is a change of it."""
+def first_response(
+    request: CreateResponse, *, response_id: str, model: str, created_at: int, effort: str | None = None
+) -> Response:
+    """The object of `response.created`; every later state is a change of it. `effort` is the one that was applied."""
     fields = request.fields
     return Response(
         id=response_id,
@@ -22,7 +24,7 @@ def first_response(request: CreateResponse, *, response_id: str, model: str, cre
         metadata=fields.metadata or {},
         parallel_tool_calls=fields.parallel_tool_calls is not False,
         prompt_cache_key=fields.prompt_cache_key,
-        reasoning=_reasoning(request),
+        reasoning=_reasoning(request, effort),
         safety_identifier=fields.safety_identifier,
         temperature=1.0 if fields.temperature is None else fields.temperature,
         text=_text(request),
@@ -43,9 +45,8 @@ def wants_summary(request: CreateResponse) -> str | None:
     return (reasoning.summary or reasoning.generate_summary) if reasoning else None
 
 
-def _reasoning(request: CreateResponse) -> dict[str, Any] | None:
-    reasoning = request.fields.reasoning
-    return {"effort": reasoning.effort, "summary": wants_summary(request)} if reasoning else None
+def _reasoning(request: CreateResponse, effort: str | None) -> dict[str, Any] | None:
+    return {"effort": effort, "summary": wants_summary(request)} if request.fields.reasoning else None
 
 
 def _text(request: CreateResponse) -> dict[str, Any]:

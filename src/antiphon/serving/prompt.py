@@ -67,8 +67,21 @@ def _truncated(model: ServedModel, messages: Sequence[Message], build: Any) -> P
 
 
 def _template_kwargs(model: ServedModel, request: CreateResponse) -> Mapping[str, Any]:
+    return {**_thinking(model, request), **(request.fields.chat_template_kwargs or {})}
+
+
+def applied_effort(model: ServedModel, request: CreateResponse) -> str | None:
+    """The effort as the template takes it: the nearest word that it knows. Raises as `prompt_of`."""
+    reasoning = request.fields.reasoning
+    effort = reasoning.effort if reasoning else None
+    switch = model.template.capabilities.effort_switch
+    word = _thinking(model, request).get(switch) if switch else None
+    return effort if word is None else str(word)
+
+
+def _thinking(model: ServedModel, request: CreateResponse) -> Mapping[str, Any]:
     reasoning = request.fields.reasoning
     thinking = model.template.thinking_kwargs(reasoning.effort if reasoning else None)
     if thinking is None:
         raise unsupported("reasoning.effort", "Choosing the effort, for which this model has no switch,")
-    return {**thinking, **(request.fields.chat_template_kwargs or {})}
+    return thinking

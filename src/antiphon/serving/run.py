@@ -30,14 +30,14 @@ class Run:
     def __init__(
         self,
         *,
-        response_id: str,
+        request_id: str,
         stream: ResponseStream,
         reader: OutputReader,
         steps: StepStream,
         prompt_tokens: int,
         warnings: tuple[str, ...] = (),
     ) -> None:
-        self.response_id = response_id
+        self._request_id = request_id
         self.warnings = warnings
         self._stream = stream
         self._reader = reader
@@ -58,7 +58,7 @@ class Run:
             async for events in self._generated():
                 yield events
         except Exception:
-            log.exception("%s: failed in state %s", self.response_id, self._stream.state)
+            log.exception("%s: failed in state %s", self._request_id, self._stream.state)
             yield self._handed_over(self._failed())
         finally:
             self._steps.cancel()
@@ -75,7 +75,7 @@ class Run:
             try:
                 steps, merge = await self._steps.take(), False
             except EngineFailure as failure:
-                log.error("%s: the engine failed: %s", self.response_id, failure)
+                log.error("%s: the engine failed: %s", self._request_id, failure)
                 self._feed(self._reader.finish())
                 yield self._handed_over(self._failed())
                 return
@@ -115,7 +115,7 @@ class Run:
         return self._stream.finish(reason, self._usage())
 
     def _failed(self) -> list[Event]:
-        message = f"The model failed to answer ({self.response_id})."
+        message = f"The model failed to answer (request {self._request_id})."
         return self._stream.fail(Failure("server_error", message), self._usage())
 
     def _usage(self) -> Usage:

@@ -22,7 +22,7 @@ from antiphon.protocol.tools import HostedTool
 from antiphon.serving.echo import first_response, wants_summary
 from antiphon.serving.generation import output_reader, sampling_of
 from antiphon.serving.model import ServedModel
-from antiphon.serving.prompt import prompt_of
+from antiphon.serving.prompt import applied_effort, prompt_of
 from antiphon.serving.prompt_log import PromptLog
 from antiphon.serving.run import Run
 from antiphon.serving.support import check_support
@@ -135,8 +135,10 @@ class Service:
         """All names that are served, the model's own first."""
         return (self.model.name, *self._options.names)
 
-    async def create(self, request: CreateResponse) -> Run:
+    async def create(self, request: CreateResponse, *, request_id: str = "") -> Run:
         """Starts a response. Everything that can be refused is refused here, before the first byte.
+
+        `request_id` is what a client is told if the answer fails later; the response's own id if there is none.
 
         Raises `RequestRefused`: what is not served, a prompt that does not fit, a full queue (429), an engine that is
         gone (503).
@@ -159,7 +161,7 @@ class Service:
             ),
         )
         return Run(
-            response_id=response_id,
+            request_id=request_id or response_id,
             stream=self._stream(request, response_id, model),
             reader=reader,
             steps=steps,
@@ -170,7 +172,13 @@ class Service:
     def _stream(self, request: CreateResponse, response_id: str, model: ServedModel) -> ResponseStream:
         created_at = int(self._clock())
         return ResponseStream(
-            first_response(request, response_id=response_id, model=model.name, created_at=created_at),
+            first_response(
+                request,
+                response_id=response_id,
+                model=model.name,
+                created_at=created_at,
+                effort=applied_effort(model, request),
+            ),
             new_id=self._new_id,
             clock=self._clock,
             summary=wants_summary(request) is not None,
