@@ -5,9 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from tests.cli.processes import antiphon, environment
-
 from antiphon import __version__
+from tests.cli.processes import antiphon, environment
 
 HEAVY = ["numpy", "xllamacpp", "cffi", "huggingface_hub", "starlette", "uvicorn", "jinja2", "asyncio", "httpx"]
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.processes import antiphon, refused
 
 from antiphon.cli import main
 from antiphon.cli.errors import UsageError
 from antiphon.cli.options import ServeOptions, collect, is_loopback
 from antiphon.hub import default_cache, parse_model_name
+from tests.cli.processes import antiphon, refused
 
 # Flags with a value that each must refuse; those that take no value have only a bad variable.
 BAD = {

@@ -27,6 +27,8 @@ models_app = typer.Typer(help="What is cached; fetch and remove models.", rich_m
 app.add_typer(models_app, name="models")
 
 CacheFolder = Annotated[Path | None, o.flag("cache", "Folder of fetched models.", file_okay=False)]
+# No variable here: it would count for more than the flag of `models` itself.
+OwnCacheFolder = Annotated[Path | None, typer.Option("--cache", help="Folder of fetched models.", file_okay=False)]
 ModelText = Annotated[str, typer.Argument(metavar="NAME", help="As for antiphon serve.")]
 
 
@@ -175,7 +177,7 @@ def _models(
 
 
 @models_app.command()
-def fetch(context: typer.Context, name: ModelText, cache: CacheFolder = None, offline: o.Offline = False) -> None:
+def fetch(context: typer.Context, name: ModelText, cache: OwnCacheFolder = None, offline: o.Offline = False) -> None:
     """Fetch a model, and print where it is."""
     from antiphon.cli.models import fetch_model
 
@@ -183,7 +185,7 @@ def fetch(context: typer.Context, name: ModelText, cache: CacheFolder = None, of
 
 
 @models_app.command("remove")
-def _remove(context: typer.Context, name: ModelText, cache: CacheFolder = None) -> None:
+def _remove(context: typer.Context, name: ModelText, cache: OwnCacheFolder = None) -> None:
     """Remove a model from the cache."""
     from antiphon.cli.models import remove_model
 
