@@ -68,7 +68,9 @@ class OutputReader:
         if self.ended:
             return []
         self._detokenizer.finish()
-        fragments = self._through_stop(self._with_entries(self._parser.finish()))
+        fragments = self._parser.finish()
+        self._count_reasoning(fragments, inside=False)
+        fragments = self._through_stop(self._with_entries(fragments))
         if self._stop is not None and not self.ended:
             fragments += self._stop.finish()
         return merged(fragments)
@@ -81,7 +83,7 @@ class OutputReader:
             fragments += parser.control(piece.text) if type(piece) is ControlToken else parser.feed(piece)  # type: ignore[arg-type]
         self.output_tokens += 1
         if before or parser.in_reasoning:
-            self._count_reasoning(fragments)
+            self._count_reasoning(fragments, inside=before)
         if logprob is not None:
             self._entries.append(self._entry(logprob))
             fragments = self._with_entries(fragments)
@@ -89,9 +91,12 @@ class OutputReader:
             fragments = self._cut_after_call(fragments)
         return fragments if self._stop is None else self._through_stop(fragments)
 
-    def _count_reasoning(self, fragments: Sequence[Fragment]) -> None:
-        """Tokens wait until it is known whether they are text or a half of the closing marker."""
-        self._undecided += 1
+    def _count_reasoning(self, fragments: Sequence[Fragment], *, inside: bool) -> None:
+        """Tokens that come `inside` a block wait until it is known whether they are text or half of the closing marker.
+
+        One that opens the block counts only if it holds text as well.
+        """
+        self._undecided += inside
         if any(type(fragment) is Reasoning for fragment in fragments):
             self.reasoning_tokens += self._undecided
             self._undecided = 0
