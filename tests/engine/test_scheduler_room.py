@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import deque
 
 import pytest
-from tests.engine.arithmetic_backend import alone
-from tests.engine.drive import Drive, decided, drive, text
 
 from antiphon.engine.backend import Sampled
 from antiphon.engine.scheduler import (
@@ -18,6 +16,8 @@ from antiphon.engine.scheduler import (
     Preempt,
     relief,
 )
+from tests.engine.arithmetic_backend import alone
+from tests.engine.drive import Drive, decided, drive, text
 
 # Room
 
@@ -75,6 +75,18 @@ def test_prefixes_stay_if_even_all_of_them_are_too_little() -> None:
     assert len(d.state.slots[0].tokens) == 20
 
 
+def test_a_wanted_prefix_does_not_count_as_room() -> None:
+    """The first holds 30 and is promised 33, the second wants 30 beside the 20 that are there: 113 of 100."""
+    d = drive(slots=3, cells=100, context_length=100)
+    d.add(text(20, start=100), max_tokens=1)
+    d.run()
+    first = d.add(text(30))
+    d.step()
+    second = d.add([*text(20, start=100), *text(30, start=200)])
+    assert decided(d.state) == Compute(((first, 1),))
+    assert list(d.state.waiting) == [second]
+
+
 def test_who_waits_for_room_is_not_overtaken() -> None:
     d = drive(slots=3, cells=100, context_length=100)
     first = d.add(text(30), max_tokens=3)
@@ -124,6 +136,43 @@ def test_a_prompt_takes_what_is_left_before_anybody_is_preempted() -> None:
     assert decided(d.state) == Compute(((old, 1),))
     d.state.pool.extend(1, 1)
     assert decided(d.state) == Preempt()
+
+
+def test_a_cold_prefix_goes_before_a_prompt_is_cut_short() -> None:
+    d = drive(slots=3, cells=100, context_length=100, batch_tokens=10)
+    d.add(text(5, start=200), max_tokens=1)
+    d.run()
+    old, young = d.add(text(40)), d.add(text(10, start=100))
+    for _ in range(4):
+        d.step()
+    assert (old.pending, young.pending) == (1, 10)
+    d.state.pool.extend(2, d.state.pool.free - 3)
+    assert decided(d.state) == Evict(0)
+
+
+def test_prompts_without_any_room_preempt_too() -> None:
+    d = drive(slots=2, cells=100, context_length=100, batch_tokens=10)
+    old, young = d.add(text(20)), d.add(text(20, start=100))
+    d.step()
+    assert (old.pending, young.pending) == (10, 20)
+    d.state.pool.extend(1, d.state.pool.free - 1)
+    assert decided(d.state) == Compute(((old, 1),))
+    d.state.pool.extend(1, 1)
+    assert decided(d.state) == Preempt()
+
+
+def test_what_was_cached_is_what_was_found_at_first() -> None:
+    """Admitted together, neither finds the other's prefix; the preempted one does when it comes back."""
+    d = drive(slots=2, cells=120, context_length=120)
+    first, second = d.add([*text(20), 254]), d.add([*text(20), 255])
+    while not d.preempted:
+        d.step()
+    while second not in d.state.running:
+        d.step()
+    assert second.computed > 20
+    d.run()
+    assert (first.cached, second.cached) == (0, 0)
+    assert d.outputs[second] == alone([*text(20), 255], 99)
 
 
 def test_relief_is_the_coldest_prefix_then_the_youngest_and_never_the_oldest() -> None:
