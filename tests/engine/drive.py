@@ -6,8 +6,6 @@ from collections import deque
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
 
-from tests.engine.arithmetic_backend import ArithmeticBackend, Ends, never
-
 from antiphon.engine.base import Finish, Generation, Sampling
 from antiphon.engine.cells import CellPool
 from antiphon.engine.scheduler import (
@@ -23,6 +21,7 @@ from antiphon.engine.scheduler import (
     State,
     decide,
 )
+from tests.engine.arithmetic_backend import ArithmeticBackend, Ends, never
 
 
 def picture(thing: object) -> object:

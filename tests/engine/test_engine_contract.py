@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import msgspec
 import pytest
-from tests.engine.arithmetic_backend import ArithmeticBackend
 
 from antiphon.engine.base import Engine, EngineFailure, Finish, Generation, Sampling, Step, StepStream
 from antiphon.engine.script_file import parse_script
 from antiphon.engine.scripted import ScriptedEngine
 from antiphon.engine.worker import WorkerEngine
+from tests.engine.arithmetic_backend import ArithmeticBackend
 
 MANY = 16
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.engine.arithmetic_backend import alone
-from tests.engine.drive import decided, drive, text
 
 from antiphon.engine.backend import Trim
 from antiphon.engine.base import Finish, Generation, Sampling, Step
@@ -18,6 +16,8 @@ from antiphon.engine.scheduler import (
     State,
     common_prefix,
 )
+from tests.engine.arithmetic_backend import alone
+from tests.engine.drive import decided, drive, text
 
 # What is computed
 

@@ -10,8 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
-from tests.engine.arithmetic_backend import ArithmeticBackend, alone, checksum
-from tests.engine.drive import Drive, drive, text
 
 from antiphon.engine.base import Finish
 from antiphon.engine.scheduler import (
@@ -19,6 +17,8 @@ from antiphon.engine.scheduler import (
     Sequence,
     decide,
 )
+from tests.engine.arithmetic_backend import ArithmeticBackend, alone, checksum
+from tests.engine.drive import Drive, drive, text
 
 
 class Arrival(NamedTuple):

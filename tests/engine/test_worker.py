@@ -7,11 +7,11 @@ import logging
 import threading
 
 import pytest
-from tests.engine.arithmetic_backend import ArithmeticBackend, alone
-from tests.engine.worker_support import LOGGER, Gate, failed, output, read, serving, submit, text, works
 
 from antiphon.engine.base import EngineBusy, EngineFailure
 from antiphon.engine.worker import WorkerEngine
+from tests.engine.arithmetic_backend import ArithmeticBackend, alone
+from tests.engine.worker_support import LOGGER, Gate, failed, output, read, serving, submit, text, works
 
 # Serving
 

@@ -8,12 +8,12 @@ import logging
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.engine.arithmetic_backend import ArithmeticBackend, Hook, alone
-from tests.engine.worker_support import LOGGER, Both, Fault, Gate, failed, output, read, serving, submit, text, works
 
 from antiphon.engine.backend import CellsExhausted
 from antiphon.engine.base import EngineFailure, Generation, Sampling, Step
 from antiphon.engine.worker import WorkerEngine
+from tests.engine.arithmetic_backend import ArithmeticBackend, Hook, alone
+from tests.engine.worker_support import LOGGER, Both, Fault, Gate, failed, output, read, serving, submit, text, works
 
 
 @pytest.mark.parametrize("at", range(8))

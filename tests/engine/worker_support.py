@@ -7,10 +7,9 @@ import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from tests.engine.arithmetic_backend import ArithmeticBackend, Hook, alone
-
 from antiphon.engine.base import EngineFailure, Generation, Sampling, Step, StepStream
 from antiphon.engine.worker import WorkerEngine
+from tests.engine.arithmetic_backend import ArithmeticBackend, Hook, alone
 
 LOGGER = "antiphon.engine.worker"
 
