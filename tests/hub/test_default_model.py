@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 
-from tests.default_model import default_model_path
-
 from antiphon.hub import cached, default_cache
 from antiphon.hub.names import PINNED_DIGESTS
+from tests.default_model import default_model_path
 
 
 def test_the_default_model() -> None:

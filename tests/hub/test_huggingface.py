@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests.hub.fake_hub import FakeHub, fake_hub
 from tests.hub.processes import fetch, read_until, start
 from tests.hub.wheels import GGUF

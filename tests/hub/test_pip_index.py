@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+
 from tests.hub.processes import fetch
 from tests.hub.wheels import GGUF, build_wheel, pip_environment
 

