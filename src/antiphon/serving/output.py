@@ -121,14 +121,37 @@ class OutputReader:
         """Gives the waiting log-probabilities to the text they made; those of markers and thinking are nobody's."""
         if not self._entries:
             return fragments
-        for n, fragment in enumerate(fragments):
+        scored: list[Fragment] = []
+        for fragment in fragments:
             if type(fragment) is Text:
-                fragments[n] = Text(fragment.text, tuple(self._entries))
+                scored += self._scored(fragment.text)
+            else:
                 self._entries.clear()
+                scored.append(fragment)
+        return scored
+
+    def _scored(self, text: str) -> list[Text]:
+        """The text cut at its tokens. Entries before it were separators; those behind it are held back, and wait."""
+        data = text.encode()
+        spelled = b"".join(bytes(entry.bytes) for entry in self._entries)
+        start = 0 if spelled.startswith(data) else spelled.rfind(data)
+        entries, self._entries = self._entries, []
+        if start < 0:  # the bytes were not UTF-8: the text does not show them
+            return [Text(text, tuple(entries))]
+        pieces: list[Text] = []
+        group: list[Logprob] = []
+        at, begin = -start, 0  # where the entry stands in the text, where the group does
+        for n, entry in enumerate(entries):
+            if at >= len(data):
+                self._entries = entries[n:]
                 break
-        if fragments:
-            self._entries.clear()
-        return fragments
+            at += len(entry.bytes)
+            if at > 0:
+                group.append(entry)
+                if at >= len(data) or data[at] & 0xC0 != 0x80:  # between two characters
+                    pieces.append(Text(data[begin:at].decode(), tuple(group)))
+                    group, begin = [], at
+        return pieces
 
     def _entry(self, logprob: TokenLogprob) -> Logprob:
         top = [self._top(token, value) for token, value in logprob.top]
