@@ -47,14 +47,21 @@ def tool_definitions(tools: Sequence[Tool]) -> list[ToolDefinition]:
 
 
 def turns_of(messages: Sequence[Message]) -> list[list[Message]]:
-    """The conversation cut before each user message, system messages left out: what truncation may drop whole."""
+    """The conversation cut before user messages, system messages left out: what truncation may drop whole.
+
+    Never between a call and its result, even if the user spoke between them.
+    """
+    answered = {message.call_id for message in messages if message.role == "tool"}
+    waiting: set[str] = set()
     turns: list[list[Message]] = []
     for message in messages:
         if message.role == "system":
             continue
-        if message.role == "user" or not turns:
+        if not turns or (message.role == "user" and not waiting):
             turns.append([])
         turns[-1].append(message)
+        waiting |= {call.id for call in message.calls} & answered
+        waiting.discard(message.call_id)
     return turns
 
 
