@@ -15,10 +15,10 @@ from typing import Any
 import httpx
 import pytest
 from openai import OpenAI
-from tests.default_model import default_model_path
 
 from antiphon.check import assert_valid, check_response
 from antiphon.engine.llama import load
+from tests.default_model import default_model_path
 
 ROOT = Path(__file__).parents[1]
 QUESTION = "What is the capital of France?"

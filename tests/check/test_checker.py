@@ -9,6 +9,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+
+from antiphon.check import RULES, EventChecker, Violation, assert_valid, check_response, check_stream
+from antiphon.check.checker import MAX_VIOLATIONS
+from antiphon.check.frames import Comment, Done, EventFrame, Frame, FrameReader
 from tests.check.streams import (
     DONE,
     FC,
@@ -29,10 +33,6 @@ from tests.check.streams import (
     wire,
     with_keepalive,
 )
-
-from antiphon.check import RULES, EventChecker, Violation, assert_valid, check_response, check_stream
-from antiphon.check.checker import MAX_VIOLATIONS
-from antiphon.check.frames import Comment, Done, EventFrame, Frame, FrameReader
 
 each_stream = pytest.mark.parametrize("name", STREAMS)
 

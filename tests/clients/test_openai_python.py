@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from openai import APIStatusError, AsyncOpenAI, AuthenticationError, BadRequestError, NotFoundError
-from tests.server import RunningServer, scripted_server
 
 from antiphon.api.settings import ApiSettings
+from tests.server import RunningServer, scripted_server
 
 HELLO = ["Hello", " there", ", how may I", " assist you today?"]
 TOOL: Any = {

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from antiphon.protocol.convert import MAX_DEPTH
 from tests.protocol.requests import PATCH, READ, call, output, user
 from tests.protocol.support import Json
-
-from antiphon.protocol.convert import MAX_DEPTH
 
 TYPE, VALUE, MISSING, JSON = "invalid_type", "invalid_value", "missing_required_parameter", "invalid_json"
 

@@ -8,7 +8,6 @@ from typing import get_args
 import msgspec
 import pytest
 from msgspec.structs import replace
-from tests.protocol.support import Step, cancel, fail, feed, finish, new_stream, on_the_wire, queue, start
 
 from antiphon.protocol.errors import ProtocolViolation
 from antiphon.protocol.fragments import (
@@ -22,6 +21,7 @@ from antiphon.protocol.fragments import (
     Text,
 )
 from antiphon.protocol.stream import FinishReason, ResponseStream
+from tests.protocol.support import Step, cancel, fail, feed, finish, new_stream, on_the_wire, queue, start
 
 # `x` is refused, `.` is taken. `empty` inputs are fragments without their text (a call without its name).
 GRID = """

@@ -10,7 +10,6 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.protocol.support import Json, Step, cancel, decoded, fail, finish, new_stream, on_the_wire, play, sent
 
 from antiphon.protocol import sse
 from antiphon.protocol.errors import ProtocolViolation
@@ -29,6 +28,7 @@ from antiphon.protocol.fragments import (
 from antiphon.protocol.items import Logprob, Message
 from antiphon.protocol.open_items import REASONING_NAMES
 from antiphon.protocol.stream import FinishReason
+from tests.protocol.support import Json, Step, cancel, decoded, fail, finish, new_stream, on_the_wire, play, sent
 
 # Small alphabets: the interesting thing is the order of the kinds, and text that JSON or SSE could trip over.
 texts = st.sampled_from(["", "a", "b c", "\n", "\r\n", 'data: "x"', "\u2028", "é\U0001f600", "\x00"])

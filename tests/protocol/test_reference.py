@@ -6,10 +6,10 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
-from tests.protocol.support import Json, Step, fail, finish, on_the_wire, play
-from tests.reference_events import EVENTS, Optional, faults
 
 from antiphon.protocol.fragments import Arguments, Call, Reasoning, Text
+from tests.protocol.support import Json, Step, fail, finish, on_the_wire, play
+from tests.reference_events import EVENTS, Optional, faults
 
 SAID = (Reasoning("Hm."), Text("Hello"), Call(name="go"), Arguments("{}"))
 

@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.protocol.requests import AI_SDK, ALL_FIELDS, CODEX, DUMPED, READ, SCHEMA, VALID
-from tests.protocol.support import Json
 
 from antiphon.protocol.convert import MAX_DEPTH
 from antiphon.protocol.errors import RequestRefused
@@ -48,6 +46,8 @@ from antiphon.protocol.tools import (
     NamedChoice,
     Namespace,
 )
+from tests.protocol.requests import AI_SDK, ALL_FIELDS, CODEX, DUMPED, READ, SCHEMA, VALID
+from tests.protocol.support import Json
 
 
 def parsed(name: str) -> CreateResponse:

@@ -6,12 +6,12 @@ import json
 from typing import Any
 
 import pytest
-from tests.protocol.refusals import BODIES, REFUSALS, TYPE, VALUE
-from tests.protocol.requests import READ
 
 from antiphon.protocol.errors import MAX_MESSAGE, ProtocolViolation, RequestRefused, unsupported
 from antiphon.protocol.request import MAX_STOPS, Fields, parse_request
 from antiphon.protocol.tools import MAX_TOOLS
+from tests.protocol.refusals import BODIES, REFUSALS, TYPE, VALUE
+from tests.protocol.requests import READ
 
 
 def refused(body: bytes) -> RequestRefused:

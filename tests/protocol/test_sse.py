@@ -11,11 +11,11 @@ from typing import get_args
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.protocol.support import play, sent
 
 from antiphon.protocol import sse
 from antiphon.protocol.events import ErrorEvent, Event, KeepAlive, OutputTextDelta
 from antiphon.protocol.fragments import Call, Reasoning, Text
+from tests.protocol.support import play, sent
 
 DELTA = OutputTextDelta(4, "msg_1", 0, 0, 'é "\n\r\u2028')
 DELTA_BYTES = (

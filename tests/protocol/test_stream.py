@@ -6,6 +6,19 @@ from collections.abc import Sequence
 
 import pytest
 from msgspec.structs import replace
+
+from antiphon.protocol.fragments import (
+    Arguments,
+    Call,
+    CallDone,
+    Fragment,
+    Reasoning,
+    ReasoningDone,
+    Refusal,
+    Text,
+)
+from antiphon.protocol.items import Logprob, TopLogprob
+from antiphon.protocol.response import usage
 from tests.protocol import expected as ex
 from tests.protocol.support import (
     CREATED_AT,
@@ -22,19 +35,6 @@ from tests.protocol.support import (
     outline,
     play,
 )
-
-from antiphon.protocol.fragments import (
-    Arguments,
-    Call,
-    CallDone,
-    Fragment,
-    Reasoning,
-    ReasoningDone,
-    Refusal,
-    Text,
-)
-from antiphon.protocol.items import Logprob, TopLogprob
-from antiphon.protocol.response import usage
 
 INCOMPLETE = ("incomplete", "incomplete")
 CANCELLED = ("incomplete", "cancelled")

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.three_cuts import three_cuts
 
 from antiphon.text.detokenizer import ControlToken, Detokenizer, Vocabulary
+from tests.three_cuts import three_cuts
 
 END = 256
 START = 257

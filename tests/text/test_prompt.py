@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.text import template_styles as styles
-from tests.text.byte_tokenizer import ByteTokenizer
 
 from antiphon.text.messages import Message, ToolCall, ToolDefinition
 from antiphon.text.prompt import SENTINELS, Prompt, build_prompt, encode, spellings_of
 from antiphon.text.template import ChatTemplate, TemplateError
+from tests.text import template_styles as styles
+from tests.text.byte_tokenizer import ByteTokenizer
 
 CONTROL = ("<|im_start|>", "<|im_end|>", "<|end|>", "<s>", "</s>", "[INST]", "[/INST]", "<<x>>", "<think>", "</think>")
 TOKENIZER = ByteTokenizer(CONTROL)

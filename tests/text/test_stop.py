@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.three_cuts import merged, three_cuts
 
 from antiphon.protocol.fragments import Arguments, Call, CallDone, Fragment, Reasoning, ReasoningDone, Text
 from antiphon.text.stop import StopMatcher
+from tests.three_cuts import merged, three_cuts
 
 
 def answer(stops: Sequence[str], text: str) -> tuple[str, str | None]:

@@ -6,12 +6,12 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from tests.text import template_styles as styles
 
 from antiphon.text.messages import Message, ToolCall, ToolDefinition
 from antiphon.text.template import ChatTemplate, TemplateError, opens_reasoning
 from antiphon.text.template_environment import CompiledTemplate, Limits
 from antiphon.text.template_probe import EFFORTS
+from tests.text import template_styles as styles
 
 HELLO = [Message("user", "Hello")]
 GENERAL = "The model's chat template cannot render this conversation."

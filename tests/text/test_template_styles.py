@@ -7,11 +7,11 @@ from datetime import datetime
 from itertools import pairwise
 
 import pytest
-from tests.text import template_styles as styles
 
 from antiphon.text.capabilities import CallForm, Capabilities, TextWithCalls
 from antiphon.text.messages import Message, ToolCall, ToolDefinition
 from antiphon.text.template import ChatTemplate, TemplateError, opens_reasoning
+from tests.text import template_styles as styles
 
 STYLES = {
     "builtin": None,

@@ -22,6 +22,10 @@ class EngineFailure(Exception):
     """The engine could not go on with a sequence. The text is for the log, never for a client."""
 
 
+class EngineClosed(EngineFailure):
+    """The engine was closed while the sequence was waiting or running: no fault, the server stops."""
+
+
 class EngineBusy(Exception):
     """The engine's queue is full. `retry_after` is in seconds."""
 

@@ -35,11 +35,16 @@ class Sequence:
         self.generation = generation
         self.tokens = list(generation.prompt)
         room = context_length - len(self.tokens)
-        self.limit = len(self.tokens) + min(generation.max_tokens or room, room)
+        self.limit = len(self.tokens) + (room if generation.max_tokens is None else min(generation.max_tokens, room))
         self.slot = -1
         self.computed = 0
         self.cached: int | None = None
         self.sampler: Sampler | None = None
+
+    @property
+    def answered(self) -> bool:
+        """Whether a first token has been sampled."""
+        return len(self.tokens) > len(self.generation.prompt)
 
     @property
     def pending(self) -> int:
@@ -206,6 +211,8 @@ class State:
         self._release(sequence)
         self._trim(sequence.slot, 0)
         sequence.computed = 0
+        if not sequence.answered:  # What the first step took from the cache is what counts.
+            sequence.cached = None
         self.waiting.appendleft(sequence)
 
     def _release(self, sequence: Sequence) -> None:

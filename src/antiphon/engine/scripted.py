@@ -19,7 +19,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from antiphon.engine.base import EngineFailure, Finish, Generation, ModelInfo, Step, StepStream, TokenLogprob
+from antiphon.engine.base import (
+    EngineClosed,
+    EngineFailure,
+    Finish,
+    Generation,
+    ModelInfo,
+    Step,
+    StepStream,
+    TokenLogprob,
+)
 from antiphon.engine.byte_tokenizer import ByteTokenizer
 from antiphon.engine.script_file import Emit, Fail, Hang, Pause, Script, Turn
 
@@ -66,7 +75,7 @@ class ScriptedEngine:
         stream = StepStream(partial(self._stop, number))
         try:
             if self._closed:
-                raise EngineFailure("the engine is closed")
+                raise EngineClosed("the engine is closed")
             limit = self._limit(generation)
             turn = self._choose(generation.prompt)
         except EngineFailure as failure:
@@ -81,7 +90,7 @@ class ScriptedEngine:
         self._closed = True
         ended, self._playing = self._playing, {}
         for playing in ended.values():
-            playing.stream.fail(EngineFailure("the engine was closed"))
+            playing.stream.fail(EngineClosed("the engine was closed"))
             playing.task.cancel()
         await asyncio.gather(*(playing.task for playing in ended.values()), return_exceptions=True)
 

@@ -17,6 +17,7 @@ from msgspec import Struct
 from antiphon.engine.backend import Backend, CellsExhausted
 from antiphon.engine.base import (
     EngineBusy,
+    EngineClosed,
     EngineFailure,
     Generation,
     ModelInfo,
@@ -79,7 +80,7 @@ class WorkerEngine:
         """See `Engine.submit`. Raises `EngineFailure` if the engine is closed, its thread has died, or the prompt is
         empty or leaves no room in the context: such a one would wait for ever, and everybody behind it."""
         if self._broken is not None or self._closing:
-            raise self._broken or EngineFailure("the engine is closed")
+            raise self._broken or EngineClosed("the engine is closed")
         self._check(generation)
         # What was cancelled is no longer live, but stays in the inbox as long as a step takes.
         if max(len(self._live), self._inbox.qsize()) >= self._limit:
@@ -124,7 +125,7 @@ class WorkerEngine:
         self._live.clear()
 
     def _run(self, worker: _Worker) -> None:
-        failure = EngineFailure("the engine was closed")
+        failure: EngineFailure = EngineClosed("the engine was closed")
         try:
             while worker.receive(self._inbox):
                 outcomes = worker.step()
@@ -224,7 +225,8 @@ class _Worker:
         return outcome
 
     def _failed(self, sequences: Seq[Sequence], failure: EngineFailure) -> list[_Outcome]:
-        log.error("the engine failed: %s", failure)
+        level = logging.INFO if isinstance(failure, EngineClosed) else logging.ERROR
+        log.log(level, "the engine failed: %s", failure)
         outcomes: list[_Outcome] = []
         for sequence in sequences:
             outcomes.append((self._streams[sequence], sequence.cached or 0, failure))

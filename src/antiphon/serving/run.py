@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Sequence
 
-from antiphon.engine.base import EngineFailure, Finish, StepStream
+from antiphon.engine.base import EngineClosed, EngineFailure, Finish, StepStream
 from antiphon.protocol.events import Event
 from antiphon.protocol.fold import Fold
 from antiphon.protocol.fragments import Fragment
@@ -75,7 +75,8 @@ class Run:
             try:
                 steps, merge = await self._steps.take(), False
             except EngineFailure as failure:
-                log.error("%s: the engine failed: %s", self._request_id, failure)
+                level = logging.INFO if isinstance(failure, EngineClosed) else logging.ERROR
+                log.log(level, "%s: the engine failed: %s", self._request_id, failure)
                 self._feed(self._reader.finish())
                 yield self._handed_over(self._failed())
                 return

@@ -249,7 +249,7 @@ def test_abort_ends_a_running_decode(slow: LlamaBackend) -> None:
     slow.tokenizer.encode("hello " * 100_000, control=False)
     slow.abort()
     thread.join()
-    assert [repr(failure) for failure in failures] == ["EngineFailure('aborted')"]
+    assert [repr(failure) for failure in failures] == ["EngineClosed('aborted')"]
     with pytest.raises(EngineFailure, match="aborted"):
         slow.execute(Batch(entries=(Entry(1, 0, (5,)),)))
     with pytest.raises(EngineFailure, match="slot 0 holds positions -1 to -1"):

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.text.dialects.corpus import CORPUS, TOOLS, Case, called, said, spelled, thought
-from tests.three_cuts import merged, three_cuts
 
 from antiphon.protocol.fragments import Arguments, Call, CallDone, Fragment, Reasoning, ReasoningDone, Text
 from antiphon.text.dialects import DEFAULT_DIALECT, DIALECTS, Parser
 from antiphon.text.dialects.json_calls import UNNAMED_LIMIT
+from tests.text.dialects.corpus import CORPUS, TOOLS, Case, called, said, spelled, thought
+from tests.three_cuts import merged, three_cuts
 
 ALL = [
     pytest.param(dialect, case, id=f"{dialect}: {name}")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from antiphon.engine.backend import Batch, Copy, Entry, Sampled, Sampler, Trim
-from antiphon.engine.base import EngineFailure, ModelInfo, Sampling
+from antiphon.engine.base import EngineClosed, EngineFailure, ModelInfo, Sampling
 from antiphon.engine.llama.binding import open_library
 from antiphon.engine.llama.context import Context
 from antiphon.engine.llama.errors import ModelLoadError
@@ -48,7 +48,7 @@ class LlamaBackend:
     def execute(self, batch: Batch) -> list[Sampled]:
         """See `engine.backend.Backend`. After any error the slots of the entries end where the entries started."""
         if self._context.closed:
-            raise EngineFailure("the model is closed")
+            raise EngineClosed("the model is closed")
         self._check(batch)
         for move in batch.moves:
             self._move(move)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from antiphon.engine.backend import CellsExhausted, Entry
-from antiphon.engine.base import EngineFailure
+from antiphon.engine.base import EngineClosed, EngineFailure
 from antiphon.engine.llama.errors import ModelLoadError
 from antiphon.engine.llama.model import Model
 from antiphon.engine.llama.sampling import Logits
@@ -103,7 +103,9 @@ class Context:
         self.take_back(entries)
         if status == NO_CELLS:
             raise CellsExhausted(f"no cells for {self._batch.batch.n_tokens} tokens")
-        raise EngineFailure("aborted" if self._stop.is_set() else f"llama_decode failed with status {status}")
+        if self._stop.is_set():
+            raise EngineClosed("aborted")
+        raise EngineFailure(f"llama_decode failed with status {status}")
 
     def take_back(self, entries: Sequence[Entry]) -> None:
         """Forgets what was computed of the entries. What cannot be cut is emptied."""
