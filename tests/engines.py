@@ -36,8 +36,10 @@ class GivenEngine:
     It keeps what it was asked for. `cached` is what it says of each prompt's cached tokens.
     """
 
-    def __init__(self, steps: Sequence[Step], *, dialect: str = "hermes", cached: int = 0) -> None:
-        self.info = ModelInfo(name="given", context_length=10_000, dialect=dialect)
+    def __init__(
+        self, steps: Sequence[Step], *, dialect: str = "hermes", cached: int = 0, context_length: int = 10_000
+    ) -> None:
+        self.info = ModelInfo(name="given", context_length=context_length, dialect=dialect)
         self.tokenizer = ByteTokenizer(SPECIAL)
         self.asked: list[Generation] = []
         self._steps = steps

@@ -175,6 +175,18 @@ def test_what_was_cached_is_what_was_found_at_first() -> None:
     assert d.outputs[second] == alone([*text(20), 255], 99)
 
 
+def test_who_is_preempted_before_the_first_token_is_told_what_was_found_at_last() -> None:
+    d = drive(slots=2, cells=120, context_length=120, batch_tokens=30)
+    d.add([*text(20), 254], max_tokens=2)
+    second = d.add([*text(20), 255], max_tokens=2)
+    d.step()
+    assert second in d.state.running
+    assert not second.answered
+    d.state.apply(Preempt())
+    d.run()
+    assert second.cached == 20
+
+
 def test_relief_is_the_coldest_prefix_then_the_youngest_and_never_the_oldest() -> None:
     d = drive(slots=4)
     for start in (0, 50):

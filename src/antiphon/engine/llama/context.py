@@ -100,18 +100,21 @@ class Context:
         status = self._c.llama_decode(self._handle, self._batch.batch[0])
         if status == 0:
             return outputs
-        self.take_back(entries)
-        if status == NO_CELLS:
+        whole = self.take_back(entries)
+        if status == NO_CELLS and whole:
             raise CellsExhausted(f"no cells for {self._batch.batch.n_tokens} tokens")
         if self._stop.is_set():
             raise EngineClosed("aborted")
         raise EngineFailure(f"llama_decode failed with status {status}")
 
-    def take_back(self, entries: Sequence[Entry]) -> None:
-        """Forgets what was computed of the entries. What cannot be cut is emptied."""
+    def take_back(self, entries: Sequence[Entry]) -> bool:
+        """Forgets what was computed of the entries. What cannot be cut is emptied: then the answer is False."""
+        whole = True
         for entry in entries:
             if not self._c.llama_memory_seq_rm(self._memory, entry.slot, entry.start, -1):
                 self._c.llama_memory_seq_rm(self._memory, entry.slot, 0, -1)
+                whole = False
+        return whole
 
     def logits(self, output: int) -> Logits:
         """A view, valid until the next decode."""
