@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from antiphon.hub.base import HubError, one_line
@@ -95,22 +96,23 @@ def _watch(
             process.wait(POLL)
             return
         except subprocess.TimeoutExpired:
-            total = total or _announced(_tail(said))
-            report(_largest_wheel(folder), total)
+            total = total or announced_size(_tail(said))
+            report(largest_wheel(folder), total)
 
 
-def _largest_wheel(folder: Path) -> int:
-    """Bytes of the largest wheel: pip copies the file once more when it is whole."""
+def largest_wheel(folder: Path) -> int:
+    """Bytes of the largest wheel below the folder: pip copies the file once more when it is whole."""
     sizes = [0]
-    for path in folder.rglob("*.whl"):
-        try:
-            sizes.append(path.stat().st_size)
-        except FileNotFoundError:
-            continue  # moved between the look and the question
+    for parent, _, names in os.walk(folder):  # not rglob: it fails when pip removes a folder meanwhile
+        for name in names:
+            if name.endswith(".whl"):
+                with suppress(FileNotFoundError):
+                    sizes.append(os.path.getsize(os.path.join(parent, name)))
     return max(sizes)
 
 
-def _announced(said: str) -> int | None:
+def announced_size(said: str) -> int | None:
+    """Bytes of the wheel, as pip rounds them when it starts a download."""
     match = _SIZE.search(said)
     return int(float(match[1]) * _UNITS[match[2]]) if match else None
 
