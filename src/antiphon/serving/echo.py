@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from antiphon.protocol.request import CreateResponse
+from antiphon.protocol.request import LOGPROBS, CreateResponse
 from antiphon.protocol.response import Response
 from antiphon.protocol.tools import FunctionTool
 
@@ -30,7 +30,7 @@ def first_response(
         text=_text(request),
         tool_choice=request.tool_choice,
         tools=[_tool(tool) for tool in request.tools if isinstance(tool, FunctionTool)],
-        top_logprobs=fields.top_logprobs or 0,
+        top_logprobs=(fields.top_logprobs or 0) if LOGPROBS in request.include else 0,
         top_p=1.0 if fields.top_p is None else fields.top_p,
         presence_penalty=fields.presence_penalty or 0.0,
         frequency_penalty=fields.frequency_penalty or 0.0,
