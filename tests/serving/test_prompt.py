@@ -39,7 +39,8 @@ def said(text: str) -> dict[str, Any]:
 SYSTEM = {"role": "system", "content": "SYSTEM"}
 CALL = {"type": "function_call", "call_id": "a", "name": "f", "arguments": '{"q": "CALL"}'}
 OUTPUT = {"type": "function_call_output", "call_id": "a", "output": "RESULT"}
-HISTORY = [SYSTEM, user("ONE"), CALL, OUTPUT, said("two"), user("THREE"), said("four"), user("FIVE")]
+LATER = [message for n in range(7) for message in (user(f"more {n}"), said("yes"))]
+HISTORY = [SYSTEM, user("ONE"), CALL, OUTPUT, said("two"), *LATER, user("LAST")]
 
 
 @pytest.mark.parametrize("truncation", ["disabled", "auto", None])
@@ -62,7 +63,8 @@ def test_without_truncation_nothing_is_dropped() -> None:
 
 def test_truncation_drops_as_few_of_the_oldest_turns_as_it_must() -> None:
     """At every length of the context: the longest rest that fits and begins at a turn, with all system text."""
-    kept = [HISTORY, [SYSTEM, *HISTORY[5:]], [SYSTEM, HISTORY[7]]]
+    later = [n for n, item in enumerate(HISTORY) if item.get("role") == "user"][1:]
+    kept = [HISTORY, *([SYSTEM, *HISTORY[start:]] for start in later)]
     sizes = [size(items) for items in kept]
     assert sizes == sorted(sizes, reverse=True)
     for context in range(sizes[-1] + 1, sizes[0] + 2):
@@ -74,7 +76,7 @@ def test_truncation_drops_as_few_of_the_oldest_turns_as_it_must() -> None:
 
 
 def test_a_last_turn_that_does_not_fit_alone_is_refused() -> None:
-    smallest = size([SYSTEM, HISTORY[7]])
+    smallest = size([SYSTEM, HISTORY[-1]])
     with pytest.raises(RequestRefused, match=f"{smallest} tokens") as refused:
         prompt_of(model(smallest), request(HISTORY, truncation="auto"))
     assert refused.value.code == "context_length_exceeded"
