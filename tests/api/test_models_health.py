@@ -38,7 +38,9 @@ async def test_while_the_model_loads_everything_answers_503_and_health_tells_how
         health = await server.client.get("/health")
         assert health.status_code == 503
         assert health.headers["retry-after"].isdecimal()
-        assert health.json() == {"status": "unavailable", "stage": "downloading", "progress": 0.25}
+        told = health.json()
+        assert told.pop("error")["code"] == "server_unavailable"
+        assert told == {"status": "unavailable", "stage": "downloading", "progress": 0.25}
         for method, path in (("GET", "/v1/models"), ("GET", "/v1/models/scripted-1"), ("POST", "/v1/responses")):
             answer = await server.client.request(method, path, content=b"{" * 10)
             assert answer.status_code == 503, path

@@ -139,6 +139,8 @@ def called(text: str, cut: str) -> list[tuple[str, str, str]]:
     _, _, arguments = text.partition(start)
     end = arguments.find("}") + 1 or len(arguments)
     after = arguments[end:].removeprefix("}").removeprefix("</tool_call>")
+    if "</tool_call>".startswith(after):
+        after = ""
     closed = arguments[end : end + 1] == "}"
     items = [("function_call", arguments[:end], "completed" if closed else cut)]
     return [*items, ("message", after, cut)] if after else items

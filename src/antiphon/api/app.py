@@ -75,8 +75,12 @@ class _Health:
     async def __call__(self, request: Request) -> Response:
         progress = self._service.progress
         ready = self._service.ready
-        body = {"status": "ok" if ready else "unavailable", "stage": progress.stage, "progress": progress.fraction}
-        return json_response(body, status=200 if ready else 503, headers={} if ready else {"retry-after": "1"})
+        state = {"stage": progress.stage, "progress": progress.fraction}
+        if ready:
+            return json_response({"status": "ok", **state})
+        refused = self._service.unavailable()
+        body = {"status": "unavailable", **state, **refused.body()}
+        return json_response(body, status=503, headers={"retry-after": str(refused.retry_after)})
 
 
 class _Models:

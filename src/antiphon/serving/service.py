@@ -106,9 +106,13 @@ class Service:
     def model(self) -> ServedModel:
         """The loaded model. Raises `RequestRefused` (503) while loading or draining."""
         if self._model is None or self._draining:
-            message = "The server is shutting down." if self._draining else "The model is still loading."
-            raise RequestRefused(message, code="server_unavailable", status=503, kind="server_error", retry_after=2)
+            raise self.unavailable()
         return self._model
+
+    def unavailable(self) -> RequestRefused:
+        """What a client is told while nothing is served."""
+        message = "The server is shutting down." if self._draining else "The model is still loading."
+        return RequestRefused(message, code="server_unavailable", status=503, kind="server_error", retry_after=2)
 
     def drain(self) -> None:
         """Takes no more requests."""
@@ -149,6 +153,7 @@ class Service:
         prompt = await _prompt(model, request)
         response_id = self._new_id(RESPONSE)
         reader = output_reader(model, prompt, request)
+        stream = self._stream(request, response_id, model)
         if self._prompt_log is not None:
             self._prompt_log.write(response_id, prompt)
         steps = _submit(
@@ -162,7 +167,7 @@ class Service:
         )
         return Run(
             request_id=request_id or response_id,
-            stream=self._stream(request, response_id, model),
+            stream=stream,
             reader=reader,
             steps=steps,
             prompt_tokens=len(prompt.tokens),

@@ -93,9 +93,9 @@ def test_log_is_joined_to_lines(caplog: pytest.LogCaptureFixture) -> None:
         lines.feed(4, "one\ntwo\n")
     assert [(r.levelno, r.message) for r in caplog.records] == [
         (logging.DEBUG, "loading"),
-        (logging.INFO, "odd"),
-        (logging.WARNING, "one"),
-        (logging.WARNING, "two"),
+        (logging.DEBUG, "odd"),
+        (logging.DEBUG, "one"),
+        (logging.DEBUG, "two"),
     ]
     assert lines.first_error == "one"
 

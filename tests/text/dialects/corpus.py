@@ -58,6 +58,9 @@ PLAIN = {
 
 THINK = {
     "nothing": Case("", []),
+    "half a closing tag behind a block": Case("<think>a</think></thi", thought("a")),
+    "half a closing tag behind text": Case("<think>a</think>b</thi", [*thought("a"), *said("b</thi")]),
+    "half a closing tag and no block": Case("</thi", said("</thi")),
     "text": Case("Hello there.", said("Hello there.")),
     "text keeps its whitespace": Case("\n Hello \n\n there. \n", said("\n Hello \n\n there. \n")),
     "whitespace alone": Case(" \n\n ", []),
@@ -104,6 +107,7 @@ THINK = {
 # What is new in hermes; it must also do all that think does, except that calls are text.
 HERMES = {
     "a call": Case(spelled(), called()),
+    "half a closing tag behind a call": Case(spelled().removesuffix("call>"), called()),
     "no whitespace": Case(
         '<tool_call>{"name":"get_weather","arguments":{"city":"Ulm"}}</tool_call>', called('{"city":"Ulm"}')
     ),

@@ -298,3 +298,10 @@ def _without_closing_tags(text: str) -> set[str]:
         text = text.removeprefix("</tool_call>")
         variants.add(text)
     return variants
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_no_text_is_no_fragment(name: str) -> None:
+    subject = DIALECTS[name].parser(tools=TOOLS, calls=True, control=(), reasoning_open=False)
+    assert subject.feed("") == []
+    assert merged(subject.feed("a") + subject.feed("")) == said("a")

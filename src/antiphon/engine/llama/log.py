@@ -1,7 +1,7 @@
 """llama.cpp's own log, brought to `logging`: the process's stderr belongs to the server.
 
-Levels go down by one step: what matters to anybody is raised as an error of ours, and llama.cpp warns of things that
-are everyday life to a scheduler (a full cache).
+All of it is for debugging: what matters to anybody is raised as an error of ours, in one line, and llama.cpp warns of
+things that are everyday life to a scheduler (a full cache, an aborted step).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ VERBOSE = 5
 # enum ggml_log_level; 5 continues the line before.
 CONTINUED = 5
 ERROR = 4
-LEVELS = {1: VERBOSE, 2: logging.DEBUG, 3: logging.INFO, ERROR: logging.WARNING}
+DEBUG = 1
 
 logger = logging.getLogger(__name__)
 
@@ -42,4 +42,4 @@ class LogLines:
     def _emit(self, line: str) -> None:
         if self._level == ERROR:
             self.first_error = self.first_error or line
-        logger.log(LEVELS.get(self._level, logging.DEBUG), "%s", line)
+        logger.log(VERBOSE if self._level == DEBUG else logging.DEBUG, "%s", line)

@@ -29,6 +29,11 @@ class Flow:
         self._lead = False  # whether whitespace that comes next is a separator
         self._space = ""
 
+    @property
+    def behind_marker(self) -> bool:
+        """Whether nothing but separators has come since the last marker (and there was one)."""
+        return self._lead and not self.begun
+
     def add(self, text: str, out: list[Fragment]) -> None:
         """More text of this run."""
         if self._lead:

@@ -152,8 +152,8 @@ class JsonCalls:
         self._leave(out)
         return self._outside.marker(marker, out) or self._outside.literal(marker, out)
 
-    def finish(self, out: list[Fragment]) -> None:
-        if self._mode is Mode.PENDING:
+    def finish(self, left: str, out: list[Fragment]) -> None:
+        if self.literal(left, out) is self and self._mode is Mode.PENDING:
             self._refuse(out)
 
     def _read(self, text: str, at: int, out: list[Fragment], markers: Markers) -> tuple[int, State]:

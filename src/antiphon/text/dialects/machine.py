@@ -54,8 +54,8 @@ class State(Protocol):
         """A marker token. Gives who reads on; None if it counts for nothing here."""
         ...
 
-    def finish(self, out: list[Fragment]) -> None:
-        """The output ended in this state."""
+    def finish(self, left: str, out: list[Fragment]) -> None:
+        """The output ended in this state; `left` is a half marker that it had not read, or empty."""
         ...
 
 
@@ -95,8 +95,8 @@ class Machine:
 
     def finish(self) -> list[Fragment]:
         out: list[Fragment] = []
-        self._release(out)
-        self._state.finish(out)
+        self._state.finish(self._held, out)
+        self._held = ""
         self._flow.finish(out)
         return out
 

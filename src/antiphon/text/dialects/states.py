@@ -32,7 +32,8 @@ class Outside:
     """The visible text, with the markers that lead out of it.
 
     A closing tag without its opening is passed over where only separators stand before it (the template had closed the
-    block already, or a call ended before its tag). Behind text it is text: what was sent cannot be taken back.
+    block already, or a call ended before its tag), and behind a block so is a half of one at the end of the output.
+    Behind text it is text: what was sent cannot be taken back.
     """
 
     __slots__ = ("_bodies", "_closings", "_markers", "flow")
@@ -78,8 +79,9 @@ class Outside:
             return self
         return None
 
-    def finish(self, out: list[Fragment]) -> None:
-        """Nothing is open."""
+    def finish(self, left: str, out: list[Fragment]) -> None:
+        if not (self.flow.behind_marker and any(tag.startswith(left) for tag in self._closings)):
+            self.literal(left, out)
 
 
 class Verbatim:
@@ -100,8 +102,8 @@ class Verbatim:
     def marker(self, marker: str, out: list[Fragment]) -> State | None:
         """There are none."""
 
-    def finish(self, out: list[Fragment]) -> None:
-        """Nothing is open."""
+    def finish(self, left: str, out: list[Fragment]) -> None:
+        """Nothing is open, and nothing was held back."""
 
 
 class Thinking:
@@ -137,7 +139,8 @@ class Thinking:
     def marker(self, marker: str, out: list[Fragment]) -> State | None:
         return self._leave(out) if marker == self._closing else None
 
-    def finish(self, out: list[Fragment]) -> None:
+    def finish(self, left: str, out: list[Fragment]) -> None:
+        self._add(left, out)
         self._flow.finish(out)
 
     def _add(self, text: str, out: list[Fragment]) -> None:
