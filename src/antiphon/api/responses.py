@@ -15,9 +15,12 @@ from antiphon.api.errors import json_response
 from antiphon.api.settings import ApiSettings
 from antiphon.api.streaming import EventStream, KeepAlivePolicy
 from antiphon.protocol.errors import RequestRefused
-from antiphon.protocol.request import parse_request
+from antiphon.protocol.request import CreateResponse, parse_request
 from antiphon.serving.run import Run
 from antiphon.serving.service import Service
+
+INLINE_BODY = 256 * 1024
+"""Bytes that are parsed on the event loop: some milliseconds at most. Agents' requests have 20 to 150 kB."""
 
 
 class ResponsesEndpoint:
@@ -30,7 +33,7 @@ class ResponsesEndpoint:
 
     async def create(self, request: Request) -> ASGIApp:
         self._service.model  # noqa: B018  # 503 while loading, before a large body is read
-        parsed = parse_request(await read_body(request, self._settings.body_limit))
+        parsed = await _parsed(await read_body(request, self._settings.body_limit))
         run = await self._service.create(parsed, request_id=request.state.request_id)
         headers = [(b"x-antiphon-warning", "; ".join(run.warnings).encode())] if run.warnings else []
         if parsed.stream:
@@ -42,6 +45,13 @@ class ResponsesEndpoint:
         if request.headers.get("upgrade", "").lower() == "websocket":
             raise RequestRefused("WebSocket mode is not served here; use POST.", code="upgrade_required", status=426)
         raise HTTPException(405, headers={"Allow": "POST"})
+
+
+async def _parsed(body: bytes) -> CreateResponse:
+    """The request; a large one is read beside the event loop, so that nobody's stream waits for it."""
+    if len(body) <= INLINE_BODY:
+        return parse_request(body)
+    return await asyncio.to_thread(parse_request, body)
 
 
 async def _whole(request: Request, run: Run, headers: list[tuple[bytes, bytes]]) -> Response:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
+from typing import Literal
 
 import uvicorn
 
@@ -46,7 +47,7 @@ async def serve(
     """
     config = uvicorn.Config(
         create_app(service, settings),
-        http="auto",
+        http=_http(),
         ws="none",
         lifespan="off",
         access_log=False,
@@ -68,6 +69,14 @@ async def serve(
             loading.cancel()
     if loading.done():
         loading.result()
+
+
+def _http() -> type[asyncio.Protocol] | Literal["auto"]:
+    try:
+        from antiphon.api.http import BoundedHttp
+    except ImportError:  # No httptools on Windows: uvicorn's own pure Python reader bounds heads itself.
+        return "auto"
+    return BoundedHttp
 
 
 async def _stop(stop: asyncio.Event, server: uvicorn.Server) -> None:

@@ -19,6 +19,12 @@ CallId = Annotated[str, Meta(min_length=1, max_length=256)]
 """Calls and outputs are matched by it; OpenAI's own are 29 characters, the bound is against abuse."""
 
 
+MAX_ITEMS = 16_384
+MAX_PARTS = 1_024
+"""Conversations of agents have hundreds of items with a few parts each. Without the bounds, a body of the allowed size
+holds a million of either, and keeps a core busy for half a minute."""
+
+
 class InputText(Struct, tag="input_text"):
     text: str
 
@@ -168,6 +174,8 @@ def parse_input(value: Any) -> list[InputItem]:
         return [InputMessage("user", value)]
     if not isinstance(value, list):
         raise RequestRefused("`input` must be a string or a list of items.", param="input", code="invalid_type")
+    if len(value) > MAX_ITEMS:
+        raise RequestRefused(f"More than {MAX_ITEMS} items.", param="input")
     return [_parse_item(item, f"input[{n}]") for n, item in enumerate(value)]
 
 
@@ -206,6 +214,8 @@ def _content(value: Any, path: str) -> Content:
 def _parts(value: Any, kinds: Any, path: str) -> list[Any]:
     if not isinstance(value, list):
         raise RequestRefused("Expected a string or a list of parts.", param=path, code="invalid_type")
+    if len(value) > MAX_PARTS:
+        raise RequestRefused(f"More than {MAX_PARTS} parts.", param=path)
     return [convert_tagged(part, kinds, f"{path}[{n}]", "a content part") for n, part in enumerate(value)]
 
 

@@ -86,9 +86,15 @@ def parse_tools(value: Any, path: str = "tools", *, inside: bool = False) -> lis
     """
     if not isinstance(value, list):
         raise RequestRefused("Expected a list of tools.", param=path, code="invalid_type")
-    if len(value) > MAX_TOOLS:
+    if len(value) + sum(_members(tool) for tool in value) > MAX_TOOLS:
         raise RequestRefused(f"More than {MAX_TOOLS} tools.", param=path)
     return [_parse_tool(tool, f"{path}[{n}]", inside) for n, tool in enumerate(value)]
+
+
+def _members(tool: Any) -> int:
+    """How many tools a namespace brings, before anything of it is parsed."""
+    members = tool.get("tools") if isinstance(tool, dict) else None
+    return len(members) if isinstance(members, list) else 0
 
 
 def _parse_tool(data: Any, path: str, inside: bool) -> Tool:
