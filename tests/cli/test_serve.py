@@ -121,3 +121,23 @@ def test_the_line_to_paste_survives_a_shell() -> None:
     words = shlex.split(text.splitlines()[2])
     assert json.loads(words[-1])["model"] == "it's mine"
     assert "Authorization: Bearer YOUR_KEY" in words and "secret" not in text
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        ({"turns": [{"steps": ["a", {"wait_ms": -1}]}]}, "turns[0].steps[1].wait_ms"),
+        ({"turns": [{"steps": ["a"], "when": "("}]}, "turns[0].when"),
+        ({"turns": []}, "turns"),
+        ({"turns": [{"steps": ["a"]}], "dialect": "zz"}, "unknown dialect 'zz'"),
+        ({"turns": [{"steps": ["a"]}], "chat_template": "{% if"}, "chat template"),
+    ],
+)
+def test_a_script_that_cannot_be_played_is_one_line(tmp_path: Path, content: dict[str, object], fault: str) -> None:
+    path = tmp_path / "script.json"
+    path.write_text(json.dumps(content))
+    done = antiphon("serve", "--port", "0", "--engine", "scripted", "--script", str(path))
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert fault in done.stderr
+    assert "internal error" not in done.stderr

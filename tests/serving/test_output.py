@@ -188,3 +188,16 @@ def test_an_entry_tells_the_token_and_the_most_likely_ones() -> None:
     (entry,) = fragment.logprobs
     assert (entry.token, entry.logprob, entry.bytes) == ("a", -1.0, [97])
     assert [(top.token, top.logprob, top.bytes) for top in entry.top_logprobs] == [("a", -0.5, [97])]
+
+
+def test_a_control_token_that_shows_nothing_has_no_log_probability() -> None:
+    """Its spelling looks like the half marker behind it, whose entry must not be taken for it."""
+    vocabulary = Vocabulary(ByteTokenizer(["<|x|>"]))
+    parser = DIALECTS["hermes"].parser(tools=(), calls=False, control={"<|x|>"}, reasoning_open=False)
+    output = OutputReader(vocabulary, parser)
+    tokens = [256, *b"<b"]
+    made = [output.read([Step((t,), None, (TokenLogprob(t, -1.0),))]) for t in tokens]
+    fragments = merged([fragment for step in made for fragment in step] + output.finish())
+    (text,) = fragments
+    assert isinstance(text, Text)
+    assert (text.text, [entry.token for entry in text.logprobs]) == ("<b", ["<", "b"])

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from antiphon.api.settings import ApiSettings
+from antiphon.protocol.request import parse_request
+from antiphon.serving.run import STEPS_A_WRITE
 from tests.server import RunningServer, parse_events, scripted_server, text_of, untouched
 
 SILENCE = 0.01
@@ -144,3 +148,33 @@ def called(text: str, cut: str) -> list[tuple[str, str, str]]:
     closed = arguments[end : end + 1] == "}"
     items = [("function_call", arguments[:end], "completed" if closed else cut)]
     return [*items, ("message", after, cut)] if after else items
+
+
+async def test_much_at_once_leaves_the_others_their_turn(tmp_path: Path) -> None:
+    turns = [0]
+
+    async def others() -> None:
+        while True:
+            turns[0] += 1
+            await asyncio.sleep(0)
+
+    async with scripted_server(tmp_path, [{"steps": list("abcd"), "repeat": 256}]) as running:
+        run = await running.service.create(parse_request(b'{"input": "x"}'))
+        steps = 0
+        other = asyncio.create_task(others())
+        async for events in run.events():
+            steps += sum(event.__struct_config__.tag == "response.output_text.delta" for event in events)
+        other.cancel()
+    assert steps == 1024, "and each step is a delta of its own"
+    assert turns[0] >= 1024 // STEPS_A_WRITE - 1
+
+
+async def test_who_is_cut_off_by_the_end_of_the_server_is_told_so(tmp_path: Path) -> None:
+    async with scripted_server(tmp_path, [{"steps": ["a", {"hang": True}]}]) as running:
+        run = await running.service.create(parse_request(b'{"input": "x"}'), request_id="req_1")
+        answering = asyncio.create_task(run.respond())
+        await asyncio.sleep(0)
+        await running.service.close()
+        response = await answering
+    assert response.error is not None
+    assert response.error.message == "The server is shutting down (request req_1)."

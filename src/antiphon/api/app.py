@@ -59,6 +59,7 @@ def create_app(service: Service, settings: ApiSettings, *, new_id: IdSource = ra
             Exception: on_fault,
         },
     )
+    app.router.redirect_slashes = False  # A redirect would repeat whatever host the client named.
     return Gate(app, keys=settings.api_keys, new_id=new_id)
 
 

@@ -47,7 +47,7 @@ async def serve(
     """
     config = uvicorn.Config(
         create_app(service, settings),
-        http=_http(),
+        http=_http(settings.request_seconds),
         ws="none",
         lifespan="off",
         access_log=False,
@@ -71,12 +71,12 @@ async def serve(
         loading.result()
 
 
-def _http() -> type[asyncio.Protocol] | Literal["auto"]:
+def _http(request_seconds: float) -> type[asyncio.Protocol] | Literal["auto"]:
     try:
-        from antiphon.api.http import BoundedHttp
+        from antiphon.api.http import bounded_http
     except ImportError:  # No httptools on Windows: uvicorn's own pure Python reader bounds heads itself.
         return "auto"
-    return BoundedHttp
+    return bounded_http(request_seconds)
 
 
 async def _stop(stop: asyncio.Event, server: uvicorn.Server) -> None:

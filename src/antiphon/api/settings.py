@@ -16,4 +16,5 @@ class ApiSettings(Struct, frozen=True, kw_only=True):
     keepalive_seconds: float = 15.0
     keepalive_events: bool = True
     shutdown_seconds: int = 10  # for clients to read the end of their answers; one that does not read is cut off
+    request_seconds: float = 30.0  # for a request's head, and between two pieces of its body
     clock: Callable[[], float] = time.monotonic

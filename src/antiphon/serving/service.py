@@ -84,15 +84,21 @@ class Service:
         self.progress = LoadProgress("starting")
 
     async def load(self, loader: Loader) -> None:
-        """Loads the model; until then every request is refused with 503. Raises what the loader raises."""
+        """Loads the model; until then every request is refused with 503. Raises what the loader raises,
+        `EngineFailure` for an unknown dialect, `TemplateError` for a chat template that cannot be used.
+        """
         engine = await loader(self._report)
-        self._model = ServedModel(
-            engine,
-            name=self._options.name,
-            dialect=self._options.dialect,
-            now=self._now,
-            created_at=int(self._clock()),
-        )
+        try:
+            self._model = ServedModel(
+                engine,
+                name=self._options.name,
+                dialect=self._options.dialect,
+                now=self._now,
+                created_at=int(self._clock()),
+            )
+        except Exception:
+            await engine.aclose()
+            raise
         self.progress = LoadProgress("ready", 1.0)
 
     def _report(self, progress: LoadProgress) -> None:

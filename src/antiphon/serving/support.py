@@ -27,7 +27,7 @@ from antiphon.protocol.request import (
 )
 from antiphon.protocol.tools import CustomTool, FunctionTool, HostedTool, Namespace
 
-_RESERVED_KWARGS = frozenset({"messages", "tools", "add_generation_prompt"})
+_RESERVED_KWARGS = frozenset({"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"})
 
 
 def check_support(request: CreateResponse, *, strict_tools: bool) -> None:

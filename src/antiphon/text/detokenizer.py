@@ -29,11 +29,11 @@ class Vocabulary:
     It grows to at most one entry for each token of the vocabulary. Not safe to share between threads.
     """
 
-    __slots__ = ("_control", "_tokenizer", "torn", "whole")
+    __slots__ = ("_tokenizer", "control", "torn", "whole")
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._control = tokenizer.control
+        self.control = tokenizer.control
         self.whole: dict[int, str | ControlToken] = {}  # control tokens, and pieces of whole characters
         self.torn: dict[int, bytes] = {}  # pieces that need their neighbours
 
@@ -46,7 +46,7 @@ class Vocabulary:
         return self._learn(token) if torn is None else torn
 
     def _learn(self, token: int) -> str | ControlToken | bytes:
-        spelling = self._control.get(token)
+        spelling = self.control.get(token)
         if spelling is not None:
             return self.whole.setdefault(token, ControlToken(spelling))
         piece = self._tokenizer.piece(token)
