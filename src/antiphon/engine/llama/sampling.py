@@ -82,14 +82,14 @@ def _penalties(c: Any, sampling: Sampling, prompt: Sequence[int], size: int, con
 
 def check_logits(logits: Logits) -> None:
     """A sampler given NaN picks anything; `max` is NaN if any is. Raises `EngineFailure`."""
-    if not np.isfinite(logits.max()):
+    if not np.isfinite(np.max(logits)):
         raise EngineFailure("the model computed logits that are no numbers")
 
 
 def logprob(logits: Logits, token: int, top: int) -> TokenLogprob:
     """The log-probability of `token`, and of the `top` most likely tokens in falling order."""
     wide = logits.astype(np.float64)
-    wide -= wide.max()
+    wide -= np.max(wide)
     wide -= np.log(np.exp(wide).sum())
     top = min(top, len(wide))
     best = np.argpartition(wide, -top)[len(wide) - top :] if top else np.empty(0, np.intp)
