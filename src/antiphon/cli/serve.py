@@ -141,9 +141,9 @@ def fetch_model(options: ServeOptions, report: Callable[[Progress], None]) -> Mo
 def announcement(options: ServeOptions, listening: socket.socket, model: str) -> str:
     """What is printed when the model is ready: address, model, and a command to paste."""
     url = base_url(listening)
-    body = json.dumps({"model": model, "input": "Say hello.", "stream": True}, ensure_ascii=False).replace(
-        "'", "\\u0027"
-    )
+    body = json.dumps(
+        {"model": model, "input": "Say hello.", "max_output_tokens": 100, "stream": True}, ensure_ascii=False
+    ).replace("'", "\\u0027")
     key = " -H 'Authorization: Bearer YOUR_KEY'" if options.api_keys else ""
     return (
         f"Antiphon serves {model} on {url}/v1\n\n"
