@@ -134,12 +134,11 @@ class Service:
 
     def model_named(self, name: str | None) -> ServedModel:
         """The model of a request. Raises `RequestRefused` (404) for a name that is not served."""
-        model = self.model
-        served = (model.name, *self._options.names)
+        served = self.model_names()
         if name is not None and name not in served:
             message = f"The model {name!r} does not exist; this server serves {', '.join(served)}."
             raise RequestRefused(message, param="model", code="model_not_found", status=404)
-        return model
+        return self.model
 
     def model_names(self) -> Sequence[str]:
         """All names that are served, the model's own first."""
