@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -24,6 +25,7 @@ MOST_SLOTS = 256  # llama.cpp's own limit of sequences in one context (LLAMA_MAX
 EngineName = Literal["llama", "scripted"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 ReasoningEvents = Literal["openai", "open-responses"]
+PrefixScope = Literal["owner", "server"]
 
 
 class ServeOptions(Struct, frozen=True, kw_only=True):
@@ -38,6 +40,12 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
     name: str | None = None  # the model as served; None: what its source is called
     dialect: str | None = None  # None: the default
     context_length: int | None = None  # tokens; None: as the model was trained
+    cache_tokens: int | None = None  # cells of the KV cache; None: as memory allows
+    prefix_scope: PrefixScope = "owner"
+    prefix_ram: int | None = None  # bytes; None: a quarter of what is free at the start
+    prefix_dir: Path | None = None
+    prefix_dir_size: int = 8 << 30  # bytes
+    step_target: float = 0.25  # seconds
     max_concurrency: int = 8
     threads: int | None = None  # None: the physical cores
     gpu_layers: int = 0  # -1: all
@@ -61,6 +69,15 @@ def flag(name: str, help: str, **limits: Any) -> Any:
     return typer.Option(f"--{name}", envvar=f"ANTIPHON_{name.replace('-', '_').upper()}", help=help, **limits)
 
 
+def size(text: str | int) -> int:
+    """Bytes: a number, with K, M, G or T for the powers of 1,024. Raises `typer.BadParameter`."""
+    match = re.fullmatch(r"([0-9]{1,15})([KMGT]?)(?:i?B)?", str(text).strip(), re.IGNORECASE)
+    if match is None:
+        raise typer.BadParameter(f"{text!r} is no size; write it as 512M or 2G")
+    return int(match[1]) << (10 * " KMGT".index(match[2].upper() or " "))
+
+
+_SIZE: dict[str, Any] = {"parser": size, "metavar": "SIZE"}
 _FILE: dict[str, Any] = {"exists": True, "dir_okay": False, "readable": True}
 
 Model = Annotated[
@@ -79,6 +96,23 @@ LogPrompts = Annotated[Path | None, flag("log-prompts", "Append every rendered p
 Name = Annotated[str | None, flag("name", "Name of the model as served.")]
 DialectName = Annotated[str | None, flag("dialect", "How the model marks thinking and calls; else hermes.")]
 ContextLength = Annotated[int | None, flag("context-length", "Tokens of prompt and answer together.", min=1)]
+CacheTokens = Annotated[
+    int | None, flag("cache-tokens", "Tokens that the KV cache holds for all answers and prefixes together.", min=1)
+]
+Scope = Annotated[PrefixScope, flag("prefix-scope", "Who shares computed prompts: each API key alone, or all.")]
+PrefixRam = Annotated[
+    int | None,
+    flag(
+        "prefix-ram", "Memory for prompts that left the KV cache, such as 2G; else a quarter of what is free.", **_SIZE
+    ),
+]
+PrefixDir = Annotated[
+    Path | None, flag("prefix-dir", "Folder that keeps computed prompts over a restart.", file_okay=False)
+]
+PrefixDirSize = Annotated[int, flag("prefix-dir-size", "What that folder may hold, such as 8G.", **_SIZE)]
+StepTarget = Annotated[
+    float, flag("step-target", "Seconds that a step may take while answers are being written.", min=0.01, max=60)
+]
 MaxConcurrency = Annotated[int, flag("max-concurrency", "Answers computed at once.", min=1, max=MOST_SLOTS)]
 Threads = Annotated[int | None, flag("threads", "Threads to compute with; else the physical cores.", min=1)]
 GpuLayers = Annotated[int, flag("gpu-layers", "Layers to put on the GPU; -1 puts all.", min=-1)]

@@ -63,6 +63,7 @@ class Generation(Struct, frozen=True, kw_only=True):
     prompt: Sequence[int]  # at least one token, shorter than the context
     max_tokens: int | None = None  # at least 1; None: as far as the context reaches
     sampling: Sampling = Sampling()
+    owner: str = ""  # whose prompt it is: what was computed for one owner is never reused for another
 
 
 class TokenLogprob(Struct, frozen=True, gc=False):

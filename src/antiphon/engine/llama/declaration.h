@@ -135,6 +135,7 @@ bool llama_model_has_encoder(const struct llama_model * model);
 bool llama_model_is_recurrent(const struct llama_model * model);
 bool llama_model_is_hybrid(const struct llama_model * model);
 bool llama_model_is_diffusion(const struct llama_model * model);
+int32_t llama_model_n_swa (const struct llama_model * model);
 enum llama_context_type {
     LLAMA_CONTEXT_TYPE_DEFAULT = 0,
     LLAMA_CONTEXT_TYPE_MTP = 1,
@@ -261,6 +262,10 @@ bool llama_memory_seq_rm( llama_memory_t mem, llama_seq_id seq_id, llama_pos p0,
 void llama_memory_seq_cp( llama_memory_t mem, llama_seq_id seq_id_src, llama_seq_id seq_id_dst, llama_pos p0, llama_pos p1);
 llama_pos llama_memory_seq_pos_min( llama_memory_t mem, llama_seq_id seq_id);
 llama_pos llama_memory_seq_pos_max( llama_memory_t mem, llama_seq_id seq_id);
+size_t llama_state_seq_get_size( struct llama_context * ctx, llama_seq_id seq_id);
+size_t llama_state_seq_get_data( struct llama_context * ctx, uint8_t * dst, size_t size, llama_seq_id seq_id);
+size_t llama_state_seq_set_data( struct llama_context * ctx, const uint8_t * src, size_t size, llama_seq_id dest_seq_id);
+void llama_set_n_threads(struct llama_context * ctx, int32_t n_threads, int32_t n_threads_batch);
 typedef int32_t llama_token;
 typedef struct llama_batch {
     int32_t n_tokens;
