@@ -1,7 +1,8 @@
 """What the worker asks of a backend: to carry out a planned step. Synchronous, called from one thread only.
 
-A slot is one of the backend's sequence ids, 0 to `slots` - 1. A cell holds the keys and values of one token; the cells
-are one pool for all slots, and a cell that two slots share by copy counts once.
+A slot is one of the backend's sequence ids, 0 to `slots` - 1. A cell holds the keys and values of one token at one
+position; the cells are one pool for all slots, and a cell that several slots hold counts once. The first `lanes` slots
+are for sequences that run, from position 0 without a gap. The others hold pieces of prefixes: any range of positions.
 """
 
 from __future__ import annotations
@@ -11,11 +12,23 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from antiphon.engine.base import ModelInfo, Sampling, Tokenizer, TokenLogprob
+from antiphon.engine.base import EngineFailure, ModelInfo, Sampling, Tokenizer, TokenLogprob
 
 
 class CellsExhausted(Exception):
     """No room in the KV cache for this batch. Nothing of the batch was computed; the plan must free cells and retry."""
+
+
+class RestoreFailed(Exception):
+    """A parcel could not be put into its slot, which is empty now. The moves before it are done, nothing after it."""
+
+    def __init__(self, slot: int) -> None:
+        super().__init__(f"the state for slot {slot} cannot be restored")
+        self.slot = slot
+
+
+class ContextLost(EngineFailure):
+    """What is in the cache cannot be known any more: every slot is lost until `reset`."""
 
 
 class Sampler(Protocol):
@@ -24,19 +37,48 @@ class Sampler(Protocol):
     def close(self) -> None: ...
 
 
-class Copy(Struct, frozen=True):
-    """Share the first `length` positions of slot `source` with the (empty) slot `target`, without computing."""
+class Parcel:
+    """The state of a slot outside of the cache. Opaque bytes; None until `Save` has filled it."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, data: bytes | bytearray | memoryview | None = None) -> None:
+        self.data = data
+
+
+class Share(Struct, frozen=True):
+    """Positions `start` to `end` - 1 of slot `source` become those of slot `target` too, without computing."""
 
     source: int
     target: int
-    length: int
+    start: int
+    end: int
 
 
 class Trim(Struct, frozen=True):
-    """Keep only the first `length` positions of a slot; 0 empties it."""
+    """A slot keeps only its positions before `end`; 0 empties it."""
 
     slot: int
-    length: int
+    end: int
+
+
+class Save(Struct, frozen=True):
+    """The state of a slot goes into the parcel; the slot stays as it is."""
+
+    slot: int
+    parcel: Parcel
+
+
+class Restore(Struct, frozen=True):
+    """A saved state, positions `start` to `end` - 1, goes into an empty slot. Takes cells of its own."""
+
+    slot: int
+    parcel: Parcel
+    start: int
+    end: int
+
+
+Move = Trim | Share | Save | Restore
 
 
 class Entry(Struct, frozen=True):
@@ -50,9 +92,9 @@ class Entry(Struct, frozen=True):
 
 
 class Batch(Struct, frozen=True):
-    """One step: the moves in their order, then all entries in one decode."""
+    """One step: the moves in their order, then all entries in one decode. Either may be empty."""
 
-    moves: tuple[Trim | Copy, ...] = ()
+    moves: tuple[Move, ...] = ()
     entries: tuple[Entry, ...] = ()
 
 
@@ -74,10 +116,28 @@ class Backend(Protocol):
     def tokenizer(self) -> Tokenizer: ...
 
     @property
-    def slots(self) -> int: ...
+    def lanes(self) -> int:
+        """How many sequences can run at once."""
+        ...
+
+    @property
+    def slots(self) -> int:
+        """All slots: `lanes` and those that hold prefixes, which may be none."""
+        ...
 
     @property
     def cells(self) -> int: ...
+
+    @property
+    def cell_bytes(self) -> int:
+        """Bytes of one cell in a parcel, nearly."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """Names the model, its build and every setting that a parcel depends on: parcels may be restored only where the
+        fingerprint is the same."""
+        ...
 
     @property
     def batch_tokens(self) -> int:
@@ -86,18 +146,37 @@ class Backend(Protocol):
 
     @property
     def can_trim(self) -> bool:
-        """Whether a part of a slot can be kept or shared; if not (recurrent), only `Trim(slot, 0)` is allowed."""
+        """Whether a part of a slot can be kept, shared or saved; if not (recurrent, sliding window), only
+        `Trim(slot, 0)` is allowed."""
+        ...
+
+    @property
+    def threads(self) -> int: ...
+
+    @property
+    def native_seconds(self) -> float:
+        """Seconds spent so far in the machine code that computes and samples: the rest of a step is Python."""
+        ...
+
+    def set_threads(self, threads: int) -> None:
+        """From the next `execute` on, 1 or more."""
         ...
 
     def sampler(self, sampling: Sampling, prompt: Sequence[int]) -> Sampler:
         """A new sampling state; the prompt counts for the repetition penalty."""
         ...
 
-    def execute(self, batch: Batch) -> list[Sampled]:
-        """Carries out a batch: one `Sampled` for each entry with a sampler, in the order of the entries.
+    def execute(self, batch: Batch) -> list[Sampled | EngineFailure]:
+        """Carries out a batch: one result for each entry with a sampler, in the order of the entries. A failure among
+        them concerns its own sequence only.
 
-        Raises `CellsExhausted` (the moves are done, nothing is computed) or `EngineFailure`.
+        Raises `CellsExhausted` (the moves are done, nothing is computed), `RestoreFailed`, `ContextLost`, or
+        `EngineFailure` (the moves are done, the slots of the entries end where the entries started).
         """
+        ...
+
+    def reset(self) -> None:
+        """Makes the context anew after it was lost: every slot is empty. Raises `EngineFailure` if that fails too."""
         ...
 
     def abort(self) -> None:
