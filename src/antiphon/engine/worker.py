@@ -7,14 +7,14 @@ inbox and at `_deliver`, nowhere else.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import queue
 import threading
+from collections.abc import Callable
 from collections.abc import Sequence as Seq
 
-from msgspec import Struct
-
-from antiphon.engine.backend import Backend, CellsExhausted
+from antiphon.engine.backend import Backend
 from antiphon.engine.base import (
     EngineBusy,
     EngineClosed,
@@ -25,41 +25,41 @@ from antiphon.engine.base import (
     StepStream,
     Tokenizer,
 )
-from antiphon.engine.scheduler import Compute, Idle, Sequence, State, decide
+from antiphon.engine.observe import Observe
+from antiphon.engine.prefix_store import PrefixStore
+from antiphon.engine.sequence import Sequence
+from antiphon.engine.stepper import Options, Stepper
 
 log = logging.getLogger(__name__)
 
+_Message = Callable[["_Worker"], None]
+"""What the thread does next, before its next step."""
 
-class _Submit(Struct, frozen=True):
-    generation: Generation
-    stream: StepStream
-
-
-class _Cancel(Struct, frozen=True):
-    stream: StepStream
-
-
-class _Stop(Struct, frozen=True):
-    pass
-
-
-_Message = _Submit | _Cancel | _Stop
 _Outcome = tuple[StepStream, int, Step | EngineFailure]
 """A stream, its cached tokens, and what happened to it."""
 
 
 class WorkerEngine:
-    """Serves a backend. `max_queue` bounds the requests that are waiting or running beyond the backend's slots."""
+    """Serves a backend. `max_queue` bounds the requests that are waiting or running beyond the backend's lanes."""
 
-    def __init__(self, backend: Backend, *, max_queue: int = 256) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        max_queue: int = 256,
+        options: Options | None = None,
+        store: PrefixStore | None = None,
+        observe: Observe | None = None,
+    ) -> None:
         self._backend = backend
         self._loop = asyncio.get_running_loop()
-        self._inbox: queue.SimpleQueue[_Message] = queue.SimpleQueue()
-        self._limit = backend.slots + max_queue
+        self._inbox: queue.SimpleQueue[_Message | None] = queue.SimpleQueue()
+        self._limit = backend.lanes + max_queue
         self._live: set[StepStream] = set()
         self._broken: EngineFailure | None = None
         self._closing = False
-        worker = _Worker(backend)  # Here, because sizes that cannot work are for the caller, not for the thread.
+        # Here, because sizes that cannot work are for the caller, not for the thread.
+        worker = _Worker(Stepper(backend, options or Options(), store, self._post, observe))
         self._thread = threading.Thread(target=self._run, args=(worker,), name="antiphon-engine", daemon=True)
         self._thread.start()
 
@@ -87,13 +87,13 @@ class WorkerEngine:
             raise EngineBusy()
         stream = StepStream(lambda: self._cancel(stream))
         self._live.add(stream)
-        self._inbox.put(_Submit(generation, stream))
+        self._inbox.put(lambda worker: worker.add(generation, stream))
         return stream
 
     async def aclose(self) -> None:
         if not self._closing:
             self._closing = True
-            self._inbox.put(_Stop())
+            self._inbox.put(None)
             self._backend.abort()
         await asyncio.to_thread(self._thread.join)
 
@@ -104,7 +104,11 @@ class WorkerEngine:
 
     def _cancel(self, stream: StepStream) -> None:
         self._live.discard(stream)
-        self._inbox.put(_Cancel(stream))
+        self._inbox.put(lambda worker: worker.cancel(stream))
+
+    def _post(self, work: Callable[[Stepper], None]) -> None:
+        """From any thread: something that the stepper must know."""
+        self._inbox.put(lambda worker: work(worker.stepper))
 
     def _deliver(self, outcomes: Seq[_Outcome]) -> None:
         """On the event loop: hands a whole step to its readers."""
@@ -135,7 +139,8 @@ class WorkerEngine:
             log.exception("the engine's thread failed")
             failure = EngineFailure(f"the engine's thread failed: {error!r}")
         try:
-            worker.close()
+            orderly = isinstance(failure, EngineClosed)
+            worker.stepper.close(worker.waiter(self._inbox) if orderly else None)
             self._backend.close()
         except Exception:
             log.exception("the engine could not be closed")
@@ -150,100 +155,57 @@ class WorkerEngine:
 
 
 class _Worker:
-    """The thread's own part."""
+    """The thread's own part: which stream belongs to which sequence."""
 
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+    def __init__(self, stepper: Stepper) -> None:
+        self.stepper = stepper
         self._streams: dict[Sequence, StepStream] = {}
         self._sequences: dict[StepStream, Sequence] = {}
-        self._state = State(
-            slots=backend.slots,
-            cells=backend.cells,
-            batch_tokens=backend.batch_tokens,
-            context_length=backend.info.context_length,
-            can_trim=backend.can_trim,
-        )
+        self._idle = True
 
-    def receive(self, inbox: queue.SimpleQueue[_Message]) -> bool:
+    def receive(self, inbox: queue.SimpleQueue[_Message | None]) -> bool:
         """Takes what has arrived, waiting only if there is nothing else to do. False: stop."""
         while True:
             try:
-                message = inbox.get(block=not self._streams)
+                message = inbox.get(block=self._idle)
             except queue.Empty:
                 return True
-            if isinstance(message, _Stop):
+            if message is None:
                 return False
-            if isinstance(message, _Submit):
-                sequence = self._state.add(message.generation)
-                self._streams[sequence] = message.stream
-                self._sequences[message.stream] = sequence
-            else:
-                self._forget(self._sequences.get(message.stream))
+            message(self)
+            self._idle = False
+
+    def waiter(self, inbox: queue.SimpleQueue[_Message | None]) -> Callable[[float], None]:
+        """For the end: handles one more message, if one comes within so many seconds."""
+
+        def wait(seconds: float) -> None:
+            with contextlib.suppress(queue.Empty):
+                message = inbox.get(timeout=seconds)
+                if message is not None:
+                    message(self)
+
+        return wait
+
+    def add(self, generation: Generation, stream: StepStream) -> None:
+        sequence = self.stepper.add(generation)
+        self._streams[sequence] = stream
+        self._sequences[stream] = sequence
+
+    def cancel(self, stream: StepStream) -> None:
+        """The sequence may have ended already."""
+        sequence = self._sequences.pop(stream, None)
+        if sequence is not None:
+            del self._streams[sequence]
+            self.stepper.cancel(sequence)
 
     def step(self) -> list[_Outcome]:
-        """Decides and carries out one step."""
-        while not isinstance(decision := decide(self._state), Compute):
-            # `receive` waits until there is a sequence, and each can be worked on. To return here would be to spin.
-            assert not isinstance(decision, Idle)
-            self._state.apply(decision)
-        return self._compute(decision)
+        """One step, or the start of idleness."""
+        outcomes = self.stepper.step()
+        self._idle = outcomes is None
+        return [self._outcome(sequence, outcome) for sequence, outcome in outcomes or ()]
 
-    def close(self) -> None:
-        for sequence in list(self._streams):
-            self._forget(sequence)
-
-    def _compute(self, decision: Compute) -> list[_Outcome]:
-        failed = self._make_samplers(decision)
-        if failed:
-            return failed
-        try:
-            sampled = self._backend.execute(self._state.batch(decision))
-        except CellsExhausted:
-            # The backend found no room where the count says there is some: give back more and try again.
-            if self._state.exhausted():
-                return []
-            return self._failed(_sequences(decision), EngineFailure("the KV cache has no room for one sequence"))
-        except EngineFailure as failure:
-            return self._failed(_sequences(decision), failure)
-        return [self._outcome(sequence, step) for sequence, step in self._state.complete(decision, sampled)]
-
-    def _make_samplers(self, decision: Compute) -> list[_Outcome]:
-        """Whose sampling cannot be set up fails alone."""
-        for sequence in _sequences(decision):
-            if sequence.sampler is None:
-                generation = sequence.generation
-                try:
-                    sequence.sampler = self._backend.sampler(generation.sampling, generation.prompt)
-                except EngineFailure as failure:
-                    return self._failed([sequence], failure)
-        return []
-
-    def _outcome(self, sequence: Sequence, step: Step) -> _Outcome:
-        outcome = (self._streams[sequence], sequence.cached or 0, step)
-        if step.finish is not None:
-            self._forget(sequence)
-        return outcome
-
-    def _failed(self, sequences: Seq[Sequence], failure: EngineFailure) -> list[_Outcome]:
-        level = logging.INFO if isinstance(failure, EngineClosed) else logging.ERROR
-        log.log(level, "the engine failed: %s", failure)
-        outcomes: list[_Outcome] = []
-        for sequence in sequences:
-            outcomes.append((self._streams[sequence], sequence.cached or 0, failure))
-            self._state.drop(sequence)
-            self._forget(sequence)
-        return outcomes
-
-    def _forget(self, sequence: Sequence | None) -> None:
-        """The sequence is gone, whatever the reason; its cells stay as a cached prefix."""
-        if sequence is None:
-            return
-        self._state.remove(sequence)
-        del self._sequences[self._streams.pop(sequence)]
-        if sequence.sampler is not None:
-            sequence.sampler.close()
-            sequence.sampler = None
-
-
-def _sequences(decision: Compute) -> list[Sequence]:
-    return [sequence for sequence, _ in decision.parts]
+    def _outcome(self, sequence: Sequence, outcome: Step | EngineFailure) -> _Outcome:
+        stream = self._streams[sequence]
+        if isinstance(outcome, EngineFailure) or outcome.finish is not None:
+            del self._sequences[self._streams.pop(sequence)]
+        return (stream, sequence.cached or 0, outcome)

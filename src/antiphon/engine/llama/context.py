@@ -1,6 +1,10 @@
 """One llama.cpp context: the KV cache, its slots, and one decode at a time.
 
 Called from one thread, but for `abort`.
+
+Sequence ids. With one pool of cells llama.cpp takes any id below 256, but reserves logits and writes states only for
+those below `n_seq_max`. So `n_seq_max` counts the lanes, the ids of prefixes lie above it and cost nothing, and one id,
+`STATE_ID`, is where a slot's cells are shared to for as long as its state is written.
 """
 
 from __future__ import annotations
@@ -9,12 +13,21 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
-from antiphon.engine.backend import CellsExhausted, Entry
+from antiphon.engine.backend import CellsExhausted, ContextLost, Entry, Restore, RestoreFailed, Save, Share, Trim
 from antiphon.engine.base import EngineClosed, EngineFailure
+from antiphon.engine.llama.abort import AbortFlag
+from antiphon.engine.llama.arrays import BatchArrays
 from antiphon.engine.llama.errors import ModelLoadError
 from antiphon.engine.llama.model import Model
 from antiphon.engine.llama.sampling import Logits
+from antiphon.engine.llama.stopwatch import Stopwatch
+
+# llama.cpp's own limit (LLAMA_MAX_SEQ) less `STATE_ID`.
+MAX_SLOTS = 255
+
+STATE_ID = 0
 
 # What `llama_decode` returns besides 0 and negative errors.
 NO_CELLS = 1
@@ -24,27 +37,42 @@ NO_CELLS = 1
 UBATCH_TOKENS = 512
 
 
+class Shape(Struct, frozen=True, kw_only=True):
+    """How large a context is; see `engine.backend`."""
+
+    cells: int
+    lanes: int
+    slots: int
+    batch_tokens: int
+
+
 class Context:
-    def __init__(self, model: Model, *, cells: int, slots: int, threads: int, batch_tokens: int) -> None:
-        self.library = model.library
+    """`cells` may be more than asked for: llama.cpp rounds up."""
+
+    def __init__(self, model: Model, shape: Shape, threads: int) -> None:
+        self.native = Stopwatch()
+        self.threads = threads
+        self._model, self._shape = model, shape
         self._ffi, self._c = model.library.ffi, model.library.c
-        self._stop = AbortFlag(model)
-        params = self._params(cells, slots, threads, batch_tokens)
-        self._handle: Any = _create(model, params)
-        self._memory = self._c.llama_get_memory(self._handle)
+        # A model whose slots cannot be saved needs no `STATE_ID`, and keeps a state for each id.
+        self._first_id = STATE_ID + 1 if model.can_trim else 0
+        self._stop = AbortFlag(model.library)
         self._size: int = self._c.llama_vocab_n_tokens(model.vocab)
-        self._batch = BatchArrays(model, batch_tokens)
+        self._batch = BatchArrays(model.library, shape.batch_tokens, self._first_id)
+        self._handle: Any = None
+        self.reset()
         self.cells: int = self._c.llama_n_ctx(self._handle)
 
-    def _params(self, cells: int, slots: int, threads: int, batch_tokens: int) -> Any:
+    @property
+    def params(self) -> Any:
+        """The `llama_context_params` of a new context."""
         params = self._c.llama_context_default_params()
-        params.n_ctx = cells
-        params.n_batch = batch_tokens
-        params.n_ubatch = min(batch_tokens, UBATCH_TOKENS)
-        params.n_seq_max = slots
-        # One sampled token a slot; the default reserves logits for every token of a batch.
-        params.n_outputs_max = slots
-        params.n_threads = params.n_threads_batch = threads
+        params.n_ctx = self._shape.cells
+        params.n_batch = self._shape.batch_tokens
+        params.n_ubatch = min(self._shape.batch_tokens, UBATCH_TOKENS)
+        # Logits are kept for that many tokens of a batch; the default is all of them, and fewer than ids are refused.
+        params.n_seq_max = params.n_outputs_max = self._shape.lanes + self._first_id
+        params.n_threads = params.n_threads_batch = self.threads
         # One pool of cells: `seq_cp` shares them, and an idle slot holds none back.
         params.kv_unified = True
         # With a smaller window cache `seq_rm` says yes and the context is silently gone.
@@ -55,6 +83,12 @@ class Context:
         params.abort_callback_data = self._stop.data
         return params
 
+    def reset(self) -> None:
+        """Gives the cache's memory back and makes a new one. Raises `ModelLoadError`; there is no context then."""
+        self.close()
+        self._handle = _create(self._model, self.params)
+        self._memory = self._c.llama_get_memory(self._handle)
+
     def close(self) -> None:
         if self._handle is not None:
             self._ffi.release(self._handle)
@@ -64,57 +98,90 @@ class Context:
         """Ends the decode that runs, and every later one. Any thread."""
         self._stop.set()
 
-    def trim(self, slot: int, length: int) -> None:
-        if length:
-            self._require(slot, length)
-        if not self._c.llama_memory_seq_rm(self._memory, slot, length, -1):
-            raise EngineFailure(f"slot {slot} cannot be cut to {length} positions")
+    def set_threads(self, threads: int) -> None:
+        self.threads = threads
+        self._c.llama_set_n_threads(self._handle, threads, threads)
 
-    def copy(self, source: int, target: int, length: int) -> None:
-        self._require(source, length)
-        self._c.llama_memory_seq_cp(self._memory, source, target, 0, length)
+    def held(self, slot: int) -> range:
+        """The positions of a slot. Of a recurrent one the last, of one with a window those that were not overwritten."""
+        first = self._c.llama_memory_seq_pos_min(self._memory, slot + self._first_id)
+        last = self._c.llama_memory_seq_pos_max(self._memory, slot + self._first_id)
+        return range(first, last + 1) if last >= 0 else range(0)
 
-    def _require(self, slot: int, length: int) -> None:
-        first = self._c.llama_memory_seq_pos_min(self._memory, slot)
-        last = self._c.llama_memory_seq_pos_max(self._memory, slot)
-        if first != 0 or last + 1 < length:
-            raise EngineFailure(f"slot {slot} holds positions {first} to {last}, not the first {length}")
+    def share(self, move: Share) -> None:
+        self._require(move.source, range(move.start, move.end))
+        self._require_goes_on(move.target, move.start)
+        source, target = move.source + self._first_id, move.target + self._first_id
+        with self.native:
+            self._c.llama_memory_seq_cp(self._memory, source, target, move.start, move.end)
 
-    def _require_end(self, slot: int, position: int) -> None:
-        end = self._c.llama_memory_seq_pos_max(self._memory, slot) + 1
-        if end != position:
-            raise EngineFailure(f"slot {slot} goes on at position {end}, not {position}")
+    def trim(self, move: Trim) -> None:
+        if move.end:
+            self._require(move.slot, range(move.end - 1, move.end))
+        with self.native:
+            removed = self._remove(move.slot, move.end)
+        if not removed:
+            raise ContextLost(f"slot {move.slot} cannot be cut to {move.end} positions")
 
-    @property
-    def closed(self) -> bool:
-        return self._handle is None
+    def save(self, move: Save) -> None:
+        if not self.held(move.slot):
+            raise ContextLost(f"slot {move.slot} is empty, nothing can be saved")
+        with self.native:
+            move.parcel.data = self._state(move.slot)
+
+    def restore(self, move: Restore) -> None:
+        data = move.parcel.data
+        assert data is not None
+        self._require_empty(move.slot)
+        self._require_goes_on(move.slot, move.start)
+        slot_id = move.slot + self._first_id
+        with self.native, self._ffi.from_buffer(data) as view:
+            source = self._ffi.cast("uint8_t *", view)
+            read = self._c.llama_state_seq_set_data(self._handle, source, len(data), slot_id)
+        if read != len(data) or self.held(move.slot) != range(move.start, move.end):
+            self._remove(move.slot, 0)
+            self._require_empty(move.slot)
+            raise RestoreFailed(move.slot)
+
+    def cell_bytes(self) -> int:
+        """By how much a state grows with one more token. Computes two, in slot 0, which must be empty."""
+        sizes = []
+        for position in range(2):
+            self.decode([Entry(0, position, (0,))])
+            sizes.append(len(self._state(0)))
+        self._remove(0, 0)
+        return sizes[1] - sizes[0]
 
     def decode(self, entries: Sequence[Entry]) -> list[int]:
-        """Computes all entries; the batch indices at which logits are, in the order of the entries with a sampler.
+        """Computes all entries; for each the index in the batch at which its last token's logits are.
 
-        Raises `CellsExhausted` or `EngineFailure`; the slots then end where the entries would have started.
+        Raises `CellsExhausted` or `EngineFailure`, the slots then end where the entries would have started, or
+        `ContextLost`.
         """
         for entry in entries:
-            self._require_end(entry.slot, entry.start)
+            self._require_goes_on(entry.slot, entry.start)
         outputs = self._batch.fill(entries)
-        status = self._c.llama_decode(self._handle, self._batch.batch[0])
+        with self.native:
+            status = self._c.llama_decode(self._handle, self._batch.batch[0])
         if status == 0:
             return outputs
         whole = self.take_back(entries)
-        if status == NO_CELLS and whole:
-            raise CellsExhausted(f"no cells for {self._batch.batch.n_tokens} tokens")
         if self._stop.is_set():
             raise EngineClosed("aborted")
+        if not whole:
+            raise ContextLost(f"llama_decode failed with status {status}, and its slots cannot be cut")
+        if status == NO_CELLS:
+            raise CellsExhausted(f"no cells for {self._batch.batch.n_tokens} tokens")
         raise EngineFailure(f"llama_decode failed with status {status}")
 
     def take_back(self, entries: Sequence[Entry]) -> bool:
-        """Forgets what was computed of the entries. What cannot be cut is emptied: then the answer is False."""
-        whole = True
-        for entry in entries:
-            if not self._c.llama_memory_seq_rm(self._memory, entry.slot, entry.start, -1):
-                self._c.llama_memory_seq_rm(self._memory, entry.slot, 0, -1)
-                whole = False
-        return whole
+        """Forgets what was computed of the entries; whether all slots can go on where the entries started."""
+        return all([self._remove(e.slot, e.start) and self._goes_on(e.slot, e.start) for e in entries])
+
+    def drop(self, entry: Entry) -> None:
+        """Takes back an entry whose sequence ends with it; a slot that cannot be cut is emptied."""
+        if not self.take_back([entry]):
+            self._remove(entry.slot, 0)
 
     def logits(self, output: int) -> Logits:
         """A view, valid until the next decode."""
@@ -123,65 +190,48 @@ class Context:
         return np.frombuffer(memory, np.float32)
 
     def sample(self, chain: Any, output: int) -> int:
-        return int(self._c.llama_sampler_sample(chain, self._handle, output))
+        with self.native:
+            return int(self._c.llama_sampler_sample(chain, self._handle, output))
+
+    def _remove(self, slot: int, start: int) -> bool:
+        return bool(self._c.llama_memory_seq_rm(self._memory, slot + self._first_id, start, -1))
+
+    def _state(self, slot: int) -> bytearray:
+        """The state of a slot, as `llama_state_seq_set_data` takes it."""
+        c = self._c
+        c.llama_memory_seq_cp(self._memory, slot + self._first_id, STATE_ID, -1, -1)
+        data = bytearray(c.llama_state_seq_get_size(self._handle, STATE_ID))
+        with self._ffi.from_buffer(data) as view:
+            target = self._ffi.cast("uint8_t *", view)
+            written = c.llama_state_seq_get_data(self._handle, target, len(data), STATE_ID)
+        c.llama_memory_seq_rm(self._memory, STATE_ID, -1, -1)
+        if not data or written != len(data):
+            raise ContextLost(f"the state of slot {slot} cannot be read")
+        return data
+
+    def _goes_on(self, slot: int, position: int) -> bool:
+        """Whether a slot can take a token at this position: with what is needed to compute it, if it is a lane."""
+        held, is_lane = self.held(slot), slot < self._shape.lanes
+        if not held:
+            return position == 0 or not is_lane
+        return held.stop == position and (not is_lane or held.start <= self._model.first_needed(position))
+
+    def _require_goes_on(self, slot: int, position: int) -> None:
+        if not self._goes_on(slot, position):
+            raise ContextLost(f"slot {slot} holds {_told(self.held(slot))} and cannot go on at position {position}")
+
+    def _require(self, slot: int, wanted: range) -> None:
+        held = self.held(slot)
+        if not held.start <= wanted.start or not wanted.stop <= held.stop:
+            raise ContextLost(f"slot {slot} holds {_told(held)}, not {_told(wanted)}")
+
+    def _require_empty(self, slot: int) -> None:
+        if held := self.held(slot):
+            raise ContextLost(f"slot {slot} holds {_told(held)} and should be empty")
 
 
-class BatchArrays:
-    """One `llama_batch` for all steps, each array seen by numpy and by C."""
-
-    def __init__(self, model: Model, capacity: int) -> None:
-        ffi: Any = model.library.ffi  # the stubs want a type name that ABI mode can do without
-        self._tokens = np.zeros(capacity, np.int32)
-        self._positions = np.zeros(capacity, np.int32)
-        self._slots = np.zeros(capacity, np.int32)
-        self._outputs = np.zeros(capacity, np.int8)
-        counts = np.ones(capacity, np.int32)  # every token belongs to one slot
-        slots = ffi.cast("int32_t *", ffi.from_buffer(self._slots))
-        slot_of = ffi.new("int32_t *[]", [slots + i for i in range(capacity)])
-        self._kept = (counts, slot_of)
-        self.batch: Any = ffi.new("llama_batch *")
-        self.batch.token = ffi.cast("int32_t *", ffi.from_buffer(self._tokens))
-        self.batch.pos = ffi.cast("int32_t *", ffi.from_buffer(self._positions))
-        self.batch.n_seq_id = ffi.cast("int32_t *", ffi.from_buffer(counts))
-        self.batch.seq_id = slot_of
-        self.batch.logits = ffi.cast("int8_t *", ffi.from_buffer(self._outputs))
-
-    def fill(self, entries: Sequence[Entry]) -> list[int]:
-        """Writes the entries one after the other; the indices of the tokens whose logits are wanted."""
-        at, outputs = 0, []
-        self._outputs[:] = 0
-        for entry in entries:
-            end = at + len(entry.tokens)
-            self._tokens[at:end] = entry.tokens
-            self._positions[at:end] = np.arange(entry.start, entry.start + len(entry.tokens))
-            self._slots[at:end] = entry.slot
-            at = end
-            if entry.sampler is not None:
-                self._outputs[end - 1] = 1
-                outputs.append(end - 1)
-        self.batch.n_tokens = at
-        return outputs
-
-
-class AbortFlag:
-    """What llama.cpp asks before every operation whether to go on.
-
-    A callback into Python would wait for the GIL a thousand times a step, so the question goes to a C function that
-    reads a boolean and nothing else: `ggml_get_no_alloc`, of a small ggml context made for this.
-    """
-
-    def __init__(self, model: Model) -> None:
-        ffi, self._c = model.library.ffi, model.library.c
-        params = ffi.new("struct ggml_init_params *", {"mem_size": 1024, "no_alloc": False})
-        self._context = ffi.gc(self._c.ggml_init(params[0]), self._c.ggml_free)
-        self.callback = ffi.cast("ggml_abort_callback", ffi.addressof(self._c, "ggml_get_no_alloc"))
-        self.data = ffi.cast("void *", self._context)
-
-    def set(self) -> None:
-        self._c.ggml_set_no_alloc(self._context, True)
-
-    def is_set(self) -> bool:
-        return bool(self._c.ggml_get_no_alloc(self._context))
+def _told(positions: range) -> str:
+    return f"positions {positions.start} to {positions.stop - 1}" if positions else "nothing"
 
 
 def _create(model: Model, params: Any) -> Any:
