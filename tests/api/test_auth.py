@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 
 import httpx
@@ -9,8 +10,11 @@ import pytest
 import pytest_asyncio
 
 from antiphon.api.settings import ApiSettings
+from antiphon.engine.base import Finish, Step
+from antiphon.serving.service import Options
 from tests.api.test_errors import METHODS, paths
-from tests.server import RunningServer, error_of, scripted_server, untouched
+from tests.engines import GivenEngine
+from tests.server import RunningServer, error_of, running_server, scripted_server, untouched
 
 KEY = "secret-key-1"
 OTHER = "schlüssel-2"
@@ -101,3 +105,38 @@ async def test_without_keys_everybody_is_let_in(tmp_path_factory: pytest.TempPat
     async with scripted_server(tmp_path_factory.mktemp("open"), TURNS) as server:
         answer = await server.post({"input": "Hi"}, headers={"authorization": "Bearer anything"})
     assert answer.status_code == 200
+
+
+async def owners(options: Options, keys: tuple[str, ...], *shown: dict[str, str]) -> list[str]:
+    """Whose prompts the engine takes them for: a request for each set of headers."""
+    engine = GivenEngine([Step(tuple(b"a"), Finish.STOP)])
+    async with running_server(engine.load, options=options, settings=ApiSettings(api_keys=keys)) as server:
+        for headers in shown:
+            encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
+            async with httpx.AsyncClient(base_url=server.url) as client:
+                answer = await client.post("/v1/responses", json={"input": "Hi"}, headers=encoded)
+            assert answer.status_code == 200
+    return [generation.owner for generation in engine.asked]
+
+
+ONE, TWO = {"x-api-key": KEY}, {"authorization": f"Bearer {OTHER}"}
+
+
+async def test_a_prompt_belongs_to_the_key_that_was_shown(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
+    first, second, again = await owners(Options(), (KEY, OTHER), ONE, TWO, {"authorization": f"Bearer {KEY}"})
+    assert first == again != second
+    for owner in (first, second):
+        assert re.fullmatch("[0-9a-f]{16}", owner)
+        assert owner not in caplog.text
+    assert KEY not in caplog.text
+    restarted = await owners(Options(), ("another", OTHER, KEY), TWO, ONE)
+    assert restarted == [second, first]
+
+
+async def test_all_share_when_the_operator_says_so() -> None:
+    assert await owners(Options(prefix_scope="server"), (KEY, OTHER), ONE, TWO) == ["", ""]
+
+
+async def test_without_keys_prompts_are_everybody_s() -> None:
+    assert await owners(Options(), (), {}, ONE) == ["", ""]

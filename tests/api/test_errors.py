@@ -148,7 +148,7 @@ async def test_an_engine_that_is_gone_is_a_503_that_says_when_to_come_back() -> 
 async def test_a_closed_engine_fails_the_answer_not_the_server(tmp_path: Path) -> None:
     async with scripted_server(tmp_path, TURNS) as server:
         await server.engine.aclose()
-        assert (await server.post({"input": "Hi"})).status_code == 500
+        assert (await server.post({"input": "Hi"})).status_code == 503
         assert b"response.failed" in await server.stream({"input": "Hi"})
 
 

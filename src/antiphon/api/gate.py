@@ -1,10 +1,11 @@
-"""What every request passes: its id, and the key.
+"""What every request passes: its id, and the key, which also says whose it is.
 
 Pure ASGI, so that a stream goes through it without a second task or a copy.
 """
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 from collections.abc import Sequence
 
@@ -26,7 +27,7 @@ class Gate:
 
     def __init__(self, app: ASGIApp, *, keys: Sequence[str], new_id: IdSource) -> None:
         self._app = app
-        self._keys = [key.encode() for key in keys]
+        self._keys = [(key.encode(), owner_of(key)) for key in keys]
         self._new_id = new_id
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -35,25 +36,33 @@ class Gate:
             return
         headers = dict(scope["headers"])
         request_id = _own_id(headers.get(b"x-request-id")) or self._new_id("req_").encode()
-        scope.setdefault("state", {})["request_id"] = request_id.decode()
+        owner = self._owner(headers)
+        scope.setdefault("state", {}).update(request_id=request_id.decode(), owner=owner or "")
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message["headers"], (b"x-request-id", request_id)]
             await send(message)
 
-        if scope["path"] in PUBLIC or self._admits(headers):
+        if scope["path"] in PUBLIC or owner is not None:
             await self._app(scope, receive, send_with_id)
         else:
             await _refuse(scope, receive, send_with_id)
 
-    def _admits(self, headers: dict[bytes, bytes]) -> bool:
+    def _owner(self, headers: dict[bytes, bytes]) -> str | None:
+        """Whose key is shown; "" for everybody if there are no keys; None for nobody's."""
         if not self._keys:
-            return True
+            return ""
         scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
         given = token.strip() if scheme.lower() == b"bearer" else headers.get(b"x-api-key", b"")
         # Every key is compared, in constant time: how long it takes tells nothing about them.
-        return any([hmac.compare_digest(given, key) for key in self._keys])  # noqa: C419  # no early end
+        shown = [owner for key, owner in self._keys if hmac.compare_digest(given, key)]
+        return shown[0] if shown else None
+
+
+def owner_of(key: str) -> str:
+    """A key's name inside the server, the same after a restart. It tells keys apart; a key cannot be read from it."""
+    return hashlib.blake2b(key.encode(), digest_size=8, person=b"antiphon owner").hexdigest()
 
 
 def _own_id(value: bytes | None) -> bytes | None:

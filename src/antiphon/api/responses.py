@@ -34,7 +34,7 @@ class ResponsesEndpoint:
     async def create(self, request: Request) -> ASGIApp:
         self._service.model  # noqa: B018  # 503 while loading, before a large body is read
         parsed = await _parsed(await read_body(request, self._settings.body_limit))
-        run = await self._service.create(parsed, request_id=request.state.request_id)
+        run = await self._service.create(parsed, request_id=request.state.request_id, owner=request.state.owner)
         headers = [(b"x-antiphon-warning", "; ".join(run.warnings).encode())] if run.warnings else []
         if parsed.stream:
             return EventStream(run, headers, self._policy, self._settings.clock)
@@ -64,10 +64,17 @@ async def _whole(request: Request, run: Run, headers: list[tuple[bytes, bytes]])
         with suppress(asyncio.CancelledError):
             await watcher
     if response.error is not None:
-        raise RequestRefused(response.error.message, code="server_error", status=500, kind="server_error")
+        raise _failed(response.error.message, stopping=run.stopped)
     answer = json_response(response)
     answer.raw_headers.extend(headers)
     return answer
+
+
+def _failed(message: str, *, stopping: bool) -> RequestRefused:
+    """A whole answer that failed: nothing was sent, so a client may ask another server, or this one when it is back."""
+    if stopping:
+        return RequestRefused(message, code="server_unavailable", status=503, kind="server_error", retry_after=2)
+    return RequestRefused(message, code="server_error", status=500, kind="server_error")
 
 
 async def _cancel_on_departure(request: Request, run: Run) -> None:

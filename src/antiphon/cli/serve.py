@@ -74,6 +74,7 @@ def _service(options: ServeOptions) -> Service:
         dialect=options.dialect,
         strict_tools=options.strict_tools,
         reasoning_events=options.reasoning_events,
+        prefix_scope=options.prefix_scope,
         log_prompts=options.log_prompts,
     )
     try:

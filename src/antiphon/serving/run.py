@@ -26,7 +26,10 @@ STEPS_A_WRITE = 64
 
 
 class Run:
-    """A response in the making. `events` may be iterated once; `warnings` are for the answer's header."""
+    """A response in the making. `events` may be iterated once; `warnings` are for the answer's header.
+
+    `stopped` says that the server's end cut it off: it failed, and nothing was wrong with it.
+    """
 
     def __init__(
         self,
@@ -45,6 +48,7 @@ class Run:
         self._steps = steps
         self._prompt_tokens = prompt_tokens
         self._cancelled = False
+        self.stopped = False
         self._made: list[Event] = []
 
     def cancel(self) -> None:
@@ -76,10 +80,11 @@ class Run:
             try:
                 steps, merge = await self._steps.take(), False
             except EngineFailure as failure:
-                level = logging.INFO if isinstance(failure, EngineClosed) else logging.ERROR
+                self.stopped = isinstance(failure, EngineClosed)
+                level = logging.INFO if self.stopped else logging.ERROR
                 log.log(level, "%s: the engine failed: %s", self._request_id, failure)
                 self._feed(self._reader.finish())
-                yield self._handed_over(self._failed(stopping=isinstance(failure, EngineClosed)))
+                yield self._handed_over(self._failed())
                 return
             if self._cancelled:
                 self._feed(self._reader.finish())
@@ -118,8 +123,8 @@ class Run:
         reason: FinishReason = "stop" if self._reader.ended or finish is Finish.STOP else "max_output_tokens"
         return self._stream.finish(reason, self._usage())
 
-    def _failed(self, *, stopping: bool = False) -> list[Event]:
-        what = "The server is shutting down" if stopping else "The model failed to answer"
+    def _failed(self) -> list[Event]:
+        what = "The server is shutting down" if self.stopped else "The model failed to answer"
         message = f"{what} (request {self._request_id})."
         return self._stream.fail(Failure("server_error", message), self._usage())
 

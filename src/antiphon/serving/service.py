@@ -49,6 +49,7 @@ class Options(Struct, frozen=True, kw_only=True):
     strict_tools: bool = False
     reasoning_events: Literal["openai", "open-responses"] = "openai"
     names: tuple[str, ...] = ()  # further names that the model answers to
+    prefix_scope: Literal["owner", "server"] = "owner"  # who shares computed prompts
     log_prompts: Path | None = None  # every rendered prompt is appended here, a JSON line each
 
 
@@ -144,10 +145,11 @@ class Service:
         """All names that are served, the model's own first."""
         return (self.model.name, *self._options.names)
 
-    async def create(self, request: CreateResponse, *, request_id: str = "") -> Run:
+    async def create(self, request: CreateResponse, *, request_id: str = "", owner: str = "") -> Run:
         """Starts a response. Everything that can be refused is refused here, before the first byte.
 
-        `request_id` is what a client is told if the answer fails later; the response's own id if there is none.
+        `request_id` is what a client is told if the answer fails later; the response's own id if there is none. What
+        is computed for one `owner` is reused for that owner alone, unless the operator chose to share.
 
         Raises `RequestRefused`: what is not served, a prompt that does not fit, a full queue (429), an engine that is
         gone (503).
@@ -168,6 +170,7 @@ class Service:
                 prompt=prompt.tokens,
                 max_tokens=request.fields.max_output_tokens,
                 sampling=sampling,
+                owner=owner if self._options.prefix_scope == "owner" else "",
             ),
         )
         return Run(
