@@ -17,7 +17,13 @@ from tests.tiny_model import Tiny, write_tiny_model
 
 class LoadTiny(Protocol):
     def __call__(
-        self, tiny: Tiny | None = None, *, slots: int = 8, batch_tokens: int = 64, context_length: int | None = None
+        self,
+        tiny: Tiny | None = None,
+        *,
+        lanes: int = 8,
+        batch_tokens: int = 64,
+        context_length: int | None = None,
+        cells: int | None = None,
     ) -> LlamaBackend: ...
 
 
@@ -27,10 +33,17 @@ def load_tiny(tmp_path: Path) -> Iterator[LoadTiny]:
     loaded: list[LlamaBackend] = []
 
     def load_one(
-        tiny: Tiny | None = None, *, slots: int = 8, batch_tokens: int = 64, context_length: int | None = None
+        tiny: Tiny | None = None,
+        *,
+        lanes: int = 8,
+        batch_tokens: int = 64,
+        context_length: int | None = None,
+        cells: int | None = None,
     ) -> LlamaBackend:
         path = write_tiny_model(tmp_path / f"tiny-{len(loaded)}.gguf", tiny)
-        backend = load(path, slots=slots, batch_tokens=batch_tokens, context_length=context_length, threads=1)
+        backend = load(
+            path, lanes=lanes, batch_tokens=batch_tokens, context_length=context_length, cells=cells, threads=1
+        )
         loaded.append(backend)
         return backend
 
@@ -54,7 +67,7 @@ def real_model_path() -> Path:
 @pytest.fixture(scope="session")
 def shared_real(real_model_path: Path) -> Iterator[LlamaBackend]:
     # One thread: with other tests beside this one, two wait for each other.
-    backend = load(real_model_path, context_length=2048, slots=8, threads=1)
+    backend = load(real_model_path, context_length=2048, cells=4096, lanes=8, threads=1)
     yield backend
     backend.close()
 

@@ -1,66 +1,100 @@
-"""`engine.backend.Backend` on llama.cpp, and how to load one."""
+"""`engine.backend.Backend` on llama.cpp.
+
+Logits that are no numbers. NaN that one sequence computes lies in its cells. Where a kernel multiplies masked cells
+too, as the CPU's flash attention does for many tokens at once, it spreads to the others of the batch, and from cells
+that were freed to whoever comes later. So such a batch is computed again, each entry apart and in small pieces, which
+leaves the bad sequence alone with it; and when it shows a second time, the context is given up.
+"""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
-from pathlib import Path
 
-from antiphon.engine.backend import Batch, Copy, Entry, Sampled, Sampler, Trim
+from antiphon.engine.backend import Batch, ContextLost, Entry, Move, Restore, Sampled, Save, Share, Trim
 from antiphon.engine.base import EngineClosed, EngineFailure, ModelInfo, Sampling
-from antiphon.engine.llama.binding import open_library
-from antiphon.engine.llama.context import Context
-from antiphon.engine.llama.errors import ModelLoadError
-from antiphon.engine.llama.gguf import ModelFile, inspect
-from antiphon.engine.llama.machine import available_memory, usable_cores
-from antiphon.engine.llama.model import Model, Progress
-from antiphon.engine.llama.sampling import LlamaSampler, check_logits, logprob
+from antiphon.engine.llama.checks import BatchRules
+from antiphon.engine.llama.context import Context, Shape
+from antiphon.engine.llama.fingerprint import fingerprint
+from antiphon.engine.llama.model import Model
+from antiphon.engine.llama.sampling import LlamaSampler, are_numbers, logprob
 from antiphon.engine.llama.tokenizer import LlamaTokenizer
 
-# The context when none is asked for, if the model was trained for more: today's models promise 128k tokens and more,
-# whose cache would not fit beside the weights on most machines; agents' prompts fit into this.
-DEFAULT_CONTEXT = 8_192
+# Tokens at a time of a batch that is computed apart: the CPU's flash attention takes another path from 64 on
+# (GGML_FA_TILE_Q), one that skips no masked cell.
+APART_TOKENS = 32
 
-# llama.cpp's own limit (LLAMA_MAX_SEQ).
-MAX_SLOTS = 256
-
-logger = logging.getLogger(__name__)
+NO_NUMBERS = "the model computed logits that are no numbers"
 
 
 class LlamaBackend:
     """Called from one thread, but for `abort` and the tokenizer."""
 
-    def __init__(self, model: Model, context: Context, *, context_length: int, slots: int, batch_tokens: int) -> None:
-        self.slots = slots
-        self.batch_tokens = batch_tokens
+    def __init__(self, model: Model, context: Context, shape: Shape, context_length: int) -> None:
+        self.lanes = shape.lanes
+        self.slots = shape.slots
+        # llama.cpp ends the process when a batch is larger than the cache.
+        self.batch_tokens = min(shape.batch_tokens, context.cells)
         self.cells = context.cells
+        self.cell_bytes = context.cell_bytes() if model.can_trim else model.file.cell
+        self.fingerprint = fingerprint(model.library.build, model.file, model.window, context.params)
         self.can_trim = model.can_trim
         self.tokenizer = LlamaTokenizer(model)
         self.info = model_info(model, self.tokenizer, context_length)
         self._library = model.library
         self._context = context
+        self._rules = BatchRules(
+            lanes=shape.lanes,
+            slots=shape.slots,
+            batch_tokens=self.batch_tokens,
+            vocabulary=self.tokenizer.size,
+            can_trim=model.can_trim,
+        )
+        self._closed = False
+        self._lost = False  # until `reset`
+        self._spoilt = False  # a sequence has failed for its logits in this context
+
+    @property
+    def threads(self) -> int:
+        return self._context.threads
+
+    @property
+    def native_seconds(self) -> float:
+        return self._context.native.seconds
+
+    def set_threads(self, threads: int) -> None:
+        if threads < 1:
+            raise EngineFailure(f"{threads} threads")
+        self._context.set_threads(threads)
 
     def sampler(self, sampling: Sampling, prompt: Sequence[int]) -> LlamaSampler:
         """Raises `EngineFailure` if `logit_bias` names a token that does not exist."""
         size, length = self.tokenizer.size, self.info.context_length
         return LlamaSampler(self._library, sampling, prompt, size=size, context=length)
 
-    def execute(self, batch: Batch) -> list[Sampled]:
-        """See `engine.backend.Backend`. After any error the slots of the entries end where the entries started."""
-        if self._context.closed:
-            raise EngineClosed("the model is closed")
-        self._check(batch)
-        for move in batch.moves:
-            self._move(move)
-        if not batch.entries:
-            return []
-        outputs = self._context.decode(batch.entries)
-        samplers = [entry.sampler for entry in batch.entries if entry.sampler is not None]
+    def execute(self, batch: Batch) -> list[Sampled | EngineFailure]:
+        """See `engine.backend.Backend`. A batch that is refused for what it says leaves every slot as it was.
+
+        The slot of an entry whose result is a failure ends where the entry started, or is empty if the model cannot
+        trim.
+        """
+        self._require_open()
+        if self._lost:
+            raise ContextLost("the context was lost and not made anew")
+        self._rules.check(batch)
         try:
-            return [self._sample(sampler, at) for sampler, at in zip(samplers, outputs, strict=True)]
-        except EngineFailure:
-            self._context.take_back(batch.entries)
+            for move in batch.moves:
+                self._move(move)
+            return self._compute(batch.entries) if batch.entries else []
+        except ContextLost:
+            self._lost = True
             raise
+
+    def reset(self) -> None:
+        """See `engine.backend.Backend`."""
+        self._require_open()
+        self._lost = True
+        self._context.reset()
+        self._lost = self._spoilt = False
 
     def abort(self) -> None:
         """Ends a running `execute` with `EngineFailure`, and every later one. Any thread; for shutting down."""
@@ -68,48 +102,75 @@ class LlamaBackend:
 
     def close(self) -> None:
         """Frees the cache. The weights go when nobody holds the tokenizer any more. Idempotent."""
+        self._closed = True
         self._context.close()
 
-    def _move(self, move: Trim | Copy) -> None:
-        if isinstance(move, Trim):
-            self._context.trim(move.slot, move.length)
-        else:
-            self._context.copy(move.source, move.target, move.length)
+    def _require_open(self) -> None:
+        if self._closed:
+            raise EngineClosed("the model is closed")
 
-    def _sample(self, sampler: Sampler, output: int) -> Sampled:
-        assert isinstance(sampler, LlamaSampler)
-        logits = self._context.logits(output)
-        check_logits(logits)
+    def _move(self, move: Move) -> None:
+        match move:
+            case Trim():
+                self._context.trim(move)
+            case Share():
+                self._context.share(move)
+            case Save():
+                self._context.save(move)
+            case Restore():
+                self._context.restore(move)
+
+    def _compute(self, entries: Sequence[Entry]) -> list[Sampled | EngineFailure]:
+        outputs = self._context.decode(entries)
+        good = [are_numbers(self._context.logits(output)) for output in outputs]
+        if all(good):
+            return self._sample_all(entries, outputs, good)
+        if self._spoilt:  # perhaps this batch was, by what is left of the one before; no sampler has seen it yet
+            raise ContextLost(f"{NO_NUMBERS}, again")
+        results = self._compute_apart(entries) if self.can_trim else self._sample_all(entries, outputs, good)
+        self._spoilt = any(isinstance(result, EngineFailure) for result in results)
+        return results
+
+    def _compute_apart(self, entries: Sequence[Entry]) -> list[Sampled | EngineFailure]:
+        """Computes entries again that were computed together."""
+        if not self._context.take_back(entries):
+            raise ContextLost("a batch cannot be taken back")
+        results: list[Sampled | EngineFailure] = []
+        try:
+            for entry in entries:
+                for piece in _pieces(entry):
+                    outputs = self._context.decode([piece])
+                good = [are_numbers(self._context.logits(output)) for output in outputs]
+                results += self._sample_all([entry], outputs, good)
+        except EngineFailure:
+            self._context.take_back(entries)
+            raise
+        return results
+
+    def _sample_all(
+        self, entries: Sequence[Entry], outputs: Sequence[int], good: Sequence[bool]
+    ) -> list[Sampled | EngineFailure]:
+        found: list[Sampled | EngineFailure] = []
+        for entry, output, numbers in zip(entries, outputs, good, strict=True):
+            if isinstance(entry.sampler, LlamaSampler):
+                found.append(self._sample(entry.sampler, output) if numbers else EngineFailure(NO_NUMBERS))
+                if isinstance(found[-1], EngineFailure):
+                    self._context.drop(entry)
+        return found
+
+    def _sample(self, sampler: LlamaSampler, output: int) -> Sampled | EngineFailure:
         if sampler.chain is None:
-            raise EngineFailure("the sampler is closed")
+            return EngineFailure("the sampler is closed")
         token = self._context.sample(sampler.chain, output)
-        top = sampler.top_logprobs
-        return Sampled(token, token in self.tokenizer.end, None if top is None else logprob(logits, token, top))
+        if sampler.top_logprobs is None:
+            return Sampled(token, token in self.tokenizer.end)
+        logits = self._context.logits(output)
+        return Sampled(token, token in self.tokenizer.end, logprob(logits, token, sampler.top_logprobs))
 
-    def _check(self, batch: Batch) -> None:
-        """llama.cpp ends the process on some of these, so they must not reach it."""
-        tokens = sum(len(entry.tokens) for entry in batch.entries)
-        if tokens > self.batch_tokens:
-            raise EngineFailure(f"a batch of {tokens} tokens, of {self.batch_tokens} at most")
-        for move in batch.moves:
-            self._check_move(move)
-        self._check_entries(batch.entries)
 
-    def _check_move(self, move: Trim | Copy) -> None:
-        slots = (move.slot,) if isinstance(move, Trim) else (move.source, move.target)
-        if not all(0 <= slot < self.slots for slot in slots):
-            raise EngineFailure(f"{move} names a slot that is none of {self.slots}")
-        if not self.can_trim and move.length:
-            raise EngineFailure("this model's slots can only be emptied")
-
-    def _check_entries(self, entries: Sequence[Entry]) -> None:
-        taken: set[int] = set()
-        for entry in entries:
-            if not 0 <= entry.slot < self.slots or entry.slot in taken:
-                raise EngineFailure(f"a batch has two entries for slot {entry.slot}, or there is no such slot")
-            taken.add(entry.slot)
-            if not entry.tokens or not 0 <= min(entry.tokens) <= max(entry.tokens) < self.tokenizer.size:
-                raise EngineFailure(f"the entry for slot {entry.slot} is empty or has a token that does not exist")
+def _pieces(entry: Entry) -> list[Entry]:
+    tokens, step = entry.tokens, APART_TOKENS
+    return [Entry(entry.slot, entry.start + at, tokens[at : at + step]) for at in range(0, len(tokens), step)]
 
 
 def model_info(model: Model, tokenizer: LlamaTokenizer, context_length: int) -> ModelInfo:
@@ -124,58 +185,3 @@ def model_info(model: Model, tokenizer: LlamaTokenizer, context_length: int) -> 
         bos_token=spelled(c.llama_vocab_bos(model.vocab)),
         eos_token=spelled(c.llama_vocab_eos(model.vocab)),
     )
-
-
-def load(
-    path: Path,
-    *,
-    context_length: int | None = None,
-    slots: int = 8,
-    threads: int | None = None,
-    gpu_layers: int = 0,
-    library: Path | None = None,
-    batch_tokens: int = 512,
-    progress: Progress | None = None,
-) -> LlamaBackend:
-    """Loads a GGUF model; blocks for seconds to minutes. Raises `ModelLoadError` with a line for the user.
-
-    `context_length` is what one sequence may hold, and the number of cells that all `slots` share. None: what the model
-    was trained for, `DEFAULT_CONTEXT` at most. `threads` None: the physical cores. `gpu_layers` -1: all. `progress`
-    gets fractions from 0 to 1; an exception it raises ends the loading and is passed on.
-    """
-    if not 1 <= slots <= MAX_SLOTS:
-        raise ModelLoadError(f"{slots} slots; llama.cpp can have 1 to {MAX_SLOTS}")
-    if batch_tokens < slots:
-        raise ModelLoadError(f"a batch of {batch_tokens} tokens cannot serve {slots} slots")
-    opened = open_library(library)
-    file = inspect(opened, path)
-    length = choose_context(file, context_length)
-    if gpu_layers == 0:  # what a GPU takes does not count here
-        check_memory(file, length, available_memory())
-    model = Model(opened, file, gpu_layers, progress)
-    context = Context(model, cells=length, slots=slots, threads=threads or usable_cores(), batch_tokens=batch_tokens)
-    return LlamaBackend(model, context, context_length=length, slots=slots, batch_tokens=batch_tokens)
-
-
-def choose_context(file: ModelFile, wanted: int | None) -> int:
-    if wanted is None:
-        return min(file.trained_context or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
-    if wanted < 1:
-        raise ModelLoadError(f"a context of {wanted} tokens")
-    if wanted > file.trained_context > 0:
-        logger.warning("the model was trained for %d tokens of context, not %d", file.trained_context, wanted)
-    return wanted
-
-
-def check_memory(file: ModelFile, cells: int, available: int | None) -> None:
-    """Raises `ModelLoadError` if weights and cache together do not fit into `available` bytes (None: unknown)."""
-    cache = cells * file.cell
-    if available is not None and file.weights + cache > available:
-        raise ModelLoadError(
-            f"{file.path.name} needs {_mb(file.weights)} for weights and {_mb(cache)} for a context of {cells} tokens; "
-            f"{_mb(available)} of memory are available"
-        )
-
-
-def _mb(size: int) -> str:
-    return f"{size / 1_000_000:,.0f} MB"

@@ -99,6 +99,7 @@ class Library:
 
     def __init__(self, path: Path, declaration: Declaration) -> None:
         self.path = path
+        self.build = f"{PACKAGE} {declaration.package} llama.cpp {declaration.llama} ggml {declaration.ggml}"
         self.ffi = FFI()
         self.ffi.cdef(declaration.text)
         self.log = LOG

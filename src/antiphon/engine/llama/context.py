@@ -9,6 +9,7 @@ those below `n_seq_max`. So `n_seq_max` counts the lanes, the ids of prefixes li
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,6 +37,9 @@ NO_CELLS = 1
 # on a CPU.
 UBATCH_TOKENS = 512
 
+# llama.cpp makes the number of cells a multiple of this, but bounds a batch by what was asked for.
+CELLS_STEP = 256
+
 
 class Shape(Struct, frozen=True, kw_only=True):
     """How large a context is; see `engine.backend`."""
@@ -47,7 +51,7 @@ class Shape(Struct, frozen=True, kw_only=True):
 
 
 class Context:
-    """`cells` may be more than asked for: llama.cpp rounds up."""
+    """`cells` is what the cache really holds: up to `CELLS_STEP` - 1 more than asked for."""
 
     def __init__(self, model: Model, shape: Shape, threads: int) -> None:
         self.native = Stopwatch()
@@ -67,7 +71,7 @@ class Context:
     def params(self) -> Any:
         """The `llama_context_params` of a new context."""
         params = self._c.llama_context_default_params()
-        params.n_ctx = self._shape.cells
+        params.n_ctx = math.ceil(self._shape.cells / CELLS_STEP) * CELLS_STEP
         params.n_batch = self._shape.batch_tokens
         params.n_ubatch = min(self._shape.batch_tokens, UBATCH_TOKENS)
         # Logits are kept for that many tokens of a batch; the default is all of them, and fewer than ids are refused.
@@ -100,10 +104,11 @@ class Context:
 
     def set_threads(self, threads: int) -> None:
         self.threads = threads
-        self._c.llama_set_n_threads(self._handle, threads, threads)
+        if self._handle is not None:
+            self._c.llama_set_n_threads(self._handle, threads, threads)
 
     def held(self, slot: int) -> range:
-        """The positions of a slot. Of a recurrent one the last, of one with a window those that were not overwritten."""
+        """The positions of a slot: of a recurrent one the last, of one with a window those not overwritten yet."""
         first = self._c.llama_memory_seq_pos_min(self._memory, slot + self._first_id)
         last = self._c.llama_memory_seq_pos_max(self._memory, slot + self._first_id)
         return range(first, last + 1) if last >= 0 else range(0)
@@ -176,7 +181,8 @@ class Context:
 
     def take_back(self, entries: Sequence[Entry]) -> bool:
         """Forgets what was computed of the entries; whether all slots can go on where the entries started."""
-        return all([self._remove(e.slot, e.start) and self._goes_on(e.slot, e.start) for e in entries])
+        back = [self._remove(entry.slot, entry.start) and self._goes_on(entry.slot, entry.start) for entry in entries]
+        return all(back)
 
     def drop(self, entry: Entry) -> None:
         """Takes back an entry whose sequence ends with it; a slot that cannot be cut is emptied."""

@@ -37,9 +37,25 @@ class Model:
 
     @property
     def can_trim(self) -> bool:
-        """A recurrent state is the sum of all that was read: nothing can be taken out of it."""
+        """A recurrent state is the sum of all that was read: nothing can be taken out of it. And what has left a
+        sliding window may be overwritten, so a prefix would not be whole."""
+        return not self._recurrent and not self.window
+
+    @property
+    def window(self) -> int:
+        """Positions that the layers with a sliding window see, the token's own among them; 0: there is none."""
+        return int(self.library.c.llama_model_n_swa(self.handle))
+
+    def first_needed(self, position: int) -> int:
+        """From where on the cache must hold what is before a position, for a token there to be computed."""
+        if self._recurrent:
+            return max(0, position - 1)
+        return max(0, position - self.window + 1) if self.window else 0
+
+    @property
+    def _recurrent(self) -> bool:
         c = self.library.c
-        return not (c.llama_model_is_recurrent(self.handle) or c.llama_model_is_hybrid(self.handle))
+        return bool(c.llama_model_is_recurrent(self.handle) or c.llama_model_is_hybrid(self.handle))
 
     def _text(self, key: str) -> str:
         buffer = self.library.ffi.new("char[]", TEXT_BYTES)

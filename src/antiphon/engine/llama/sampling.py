@@ -80,10 +80,9 @@ def _penalties(c: Any, sampling: Sampling, prompt: Sequence[int], size: int, con
         yield c.llama_sampler_init_penalties(size, context, 1.0, frequency, presence)
 
 
-def check_logits(logits: Logits) -> None:
-    """A sampler given NaN picks anything; `max` is NaN if any is. Raises `EngineFailure`."""
-    if not np.isfinite(np.max(logits)):
-        raise EngineFailure("the model computed logits that are no numbers")
+def are_numbers(logits: Logits) -> bool:
+    """A sampler given NaN picks anything; `max` is NaN if any is."""
+    return bool(np.isfinite(np.max(logits)))
 
 
 def logprob(logits: Logits, token: int, top: int) -> TokenLogprob:
