@@ -38,7 +38,7 @@ MERGED = (
     "wor",
 )
 
-Shapes = Mapping[str, tuple[str, ...]]
+Shapes = dict[str, tuple[str, ...]]
 """Of a layer's tensors, rows first, by the names of `sizes`."""
 
 NORM: Shapes = {"attn_norm.weight": ("width",)}
@@ -175,9 +175,11 @@ def _add_metadata(writer: gguf.GGUFWriter, tiny: Tiny, family: Family) -> None:
     writer.add_feed_forward_length(tiny.width if "ffn_norm.weight" in family.layers[0] else 0)
     writer.add_layer_norm_rms_eps(1e-5)
     for key, name in family.keys.items():
-        value = known[name]
-        add = writer.add_array if isinstance(value, list) else writer.add_uint32
-        add(f"{family.architecture}.{key}", value)  # type: ignore[operator]
+        match known[name]:
+            case int(number):
+                writer.add_uint32(f"{family.architecture}.{key}", number)
+            case numbers:
+                writer.add_array(f"{family.architecture}.{key}", numbers)
 
 
 def _layers(tiny: Tiny, family: Family) -> Iterator[tuple[str, NDArray[np.float32]]]:

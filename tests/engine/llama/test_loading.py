@@ -10,13 +10,14 @@ import gguf
 import numpy as np
 import pytest
 
+from antiphon.engine.backend import CellsExhausted, Entry, Share
 from antiphon.engine.llama import ModelLoadError, load
-from antiphon.engine.llama.backend import DEFAULT_CONTEXT, check_memory, choose_context
 from antiphon.engine.llama.binding import open_library
 from antiphon.engine.llama.gguf import ModelFile, inspect
+from antiphon.engine.llama.loading import DEFAULT_CONTEXT, check_memory, choose_cells, choose_context, choose_slots
 from antiphon.engine.llama.machine import available_memory, usable_cores
 from tests.engine.llama.conftest import LoadTiny
-from tests.engine.llama.generate import generate
+from tests.engine.llama.generate import compute, generate, make_node, move
 from tests.tiny_model import CHATML, Tiny, write_tiny_model
 
 
@@ -33,8 +34,17 @@ def test_what_is_known_of_a_model(load_tiny: LoadTiny) -> None:
     info = backend.info
     assert (info.name, info.context_length, info.chat_template) == ("Tiny", 300, CHATML)
     assert (info.bos_token, info.eos_token) == ("<|endoftext|>", "<|im_end|>")
-    assert (backend.slots, backend.batch_tokens, backend.can_trim) == (8, 64, True)
-    assert backend.cells >= 300
+    assert (backend.lanes, backend.slots, backend.batch_tokens, backend.can_trim) == (8, 128, 64, True)
+    assert backend.threads == 1
+
+
+@pytest.mark.parametrize(("asked", "held"), [(300, 512), (512, 512), (513, 768)])
+def test_cells_are_what_the_cache_holds(load_tiny: LoadTiny, asked: int, held: int) -> None:
+    backend = load_tiny(context_length=300, cells=asked, batch_tokens=1024)
+    assert backend.cells == held
+    compute(backend, *(Entry(lane, 0, [5] * (held // 8)) for lane in range(8)))
+    with pytest.raises(CellsExhausted):
+        compute(backend, Entry(0, held // 8, (5,)))
 
 
 def test_model_without_name_or_template(load_tiny: LoadTiny) -> None:
@@ -128,16 +138,28 @@ def write_split_head(path: Path, count: int) -> None:
     writer.close()
 
 
-@pytest.mark.parametrize(("slots", "batch_tokens"), [(0, 64), (257, 512), (8, 7)])
-def test_sizes_that_llama_cpp_cannot_have(tmp_path: Path, slots: int, batch_tokens: int) -> None:
+@pytest.mark.parametrize(("lanes", "batch_tokens"), [(0, 64), (256, 512), (8, 7)])
+def test_sizes_that_llama_cpp_cannot_have(tmp_path: Path, lanes: int, batch_tokens: int) -> None:
     path = write_tiny_model(tmp_path / "m.gguf")
     with pytest.raises(ModelLoadError):
-        load(path, slots=slots, batch_tokens=batch_tokens)
+        load(path, lanes=lanes, batch_tokens=batch_tokens)
 
 
-def test_most_slots(load_tiny: LoadTiny) -> None:
-    backend = load_tiny(slots=256, batch_tokens=256)
-    assert generate(backend, [5, 6], 3, slot=255) == generate(backend, [5, 6], 3, slot=0)
+def test_most_lanes(load_tiny: LoadTiny) -> None:
+    backend = load_tiny(lanes=255, batch_tokens=255)
+    assert (backend.lanes, backend.slots) == (255, 255)
+    assert generate(backend, [5, 6], 3, slot=254) == generate(backend, [5, 6], 3, slot=0)
+
+
+def test_last_slot(load_tiny: LoadTiny) -> None:
+    backend = load_tiny(lanes=200, batch_tokens=200)
+    make_node(backend, 254, [5] * 20)
+    move(backend, Share(254, 1, 0, 20))
+    assert generate(backend, [5] * 30, 3, slot=1, start=20) == generate(backend, [5] * 30, 3)
+
+
+def test_number_of_slots() -> None:
+    assert [choose_slots(lanes) for lanes in (1, 8, 64, 65, 127, 128, 255)] == [128, 128, 128, 130, 254, 255, 255]
 
 
 def file_of(weights: int, cell: int, trained: int) -> ModelFile:
@@ -151,7 +173,7 @@ def test_memory_is_checked_before_loading() -> None:
     with pytest.raises(ModelLoadError) as caught:
         check_memory(file, 8192, 3_800_000_000)
     assert str(caught.value) == (
-        "m.gguf needs 3,000 MB for weights and 819 MB for a context of 8192 tokens; 3,800 MB of memory are available"
+        "m.gguf needs 3,000 MB for weights and 819 MB for a cache of 8192 tokens; 3,800 MB of memory are available"
     )
 
 
@@ -168,7 +190,7 @@ def test_size_of_a_cell_is_what_llama_cpp_takes(tmp_path: Path) -> None:
 
 
 def test_recurrent_model_has_no_cells(tmp_path: Path) -> None:
-    assert inspect(open_library(), write_tiny_model(tmp_path / "m.gguf", Tiny(recurrent=True))).cell == 0
+    assert inspect(open_library(), write_tiny_model(tmp_path / "m.gguf", Tiny(family="mamba"))).cell == 0
 
 
 def test_choice_of_context(caplog: pytest.LogCaptureFixture) -> None:
@@ -182,6 +204,26 @@ def test_choice_of_context(caplog: pytest.LogCaptureFixture) -> None:
     assert "trained for 2048" in caplog.text
     with pytest.raises(ModelLoadError):
         choose_context(file_of(0, 0, 2048), 0)
+
+
+GIB = 2**30
+
+
+@pytest.mark.parametrize(
+    ("available", "cells"),
+    [(9 * GIB, 16_384), (9 * GIB - 1, 8_192), (20 * GIB, 16_384), (GIB // 2, 8_192), (None, 8_192)],
+)
+def test_choice_of_cells(available: int | None, cells: int) -> None:
+    """16,384 tokens take 2 GiB, a quarter of what the weights leave of 9."""
+    assert choose_cells(file_of(GIB, 2**17, 8_192), 8_192, None, available) == cells
+
+
+def test_cells_that_are_asked_for() -> None:
+    file = file_of(GIB, 2**17, 8_192)
+    assert choose_cells(file, 8_192, 8_192, None) == 8_192
+    assert choose_cells(file, 8_192, 100_000, GIB) == 100_000
+    with pytest.raises(ModelLoadError, match="a cache of 8191 tokens cannot hold a context of 8192"):
+        choose_cells(file, 8_192, 8_191, None)
 
 
 def test_machine_is_read() -> None:

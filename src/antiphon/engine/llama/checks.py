@@ -43,8 +43,6 @@ class BatchRules(Struct, frozen=True, kw_only=True):
                 raise EngineFailure(f"a slot cannot end at {end}")
             case Share(start=start, end=end) | Restore(start=start, end=end) if not 0 <= start < end:
                 raise EngineFailure(f"positions from {start} to before {end} are none")
-            case Restore(parcel=parcel) if not parcel.data:
-                raise EngineFailure("an empty parcel cannot be restored")
             case Trim() | Share() | Save() | Restore():
                 pass
 

@@ -30,6 +30,9 @@ MAX_SLOTS = 255
 
 STATE_ID = 0
 
+# The first and last position of a sequence that has none.
+EMPTY = -1
+
 # What `llama_decode` returns besides 0 and negative errors.
 NO_CELLS = 1
 
@@ -111,7 +114,7 @@ class Context:
         """The positions of a slot: of a recurrent one the last, of one with a window those not overwritten yet."""
         first = self._c.llama_memory_seq_pos_min(self._memory, slot + self._first_id)
         last = self._c.llama_memory_seq_pos_max(self._memory, slot + self._first_id)
-        return range(first, last + 1) if last >= 0 else range(0)
+        return range(0) if first == last == EMPTY else range(first, last + 1)
 
     def share(self, move: Share) -> None:
         self._require(move.source, range(move.start, move.end))
@@ -135,8 +138,7 @@ class Context:
             move.parcel.data = self._state(move.slot)
 
     def restore(self, move: Restore) -> None:
-        data = move.parcel.data
-        assert data is not None
+        data = move.parcel.data or b""
         self._require_empty(move.slot)
         self._require_goes_on(move.slot, move.start)
         slot_id = move.slot + self._first_id
@@ -145,7 +147,7 @@ class Context:
             read = self._c.llama_state_seq_set_data(self._handle, source, len(data), slot_id)
         if read != len(data) or self.held(move.slot) != range(move.start, move.end):
             self._remove(move.slot, 0)
-            self._require_empty(move.slot)
+            self._require_empty(move.slot)  # positions below 0, from a damaged state, cannot be removed
             raise RestoreFailed(move.slot)
 
     def cell_bytes(self) -> int:
