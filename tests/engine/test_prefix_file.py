@@ -167,6 +167,13 @@ def test_a_file_that_ends_before_its_size_is_damaged() -> None:
             read_data(io.BytesIO(content[:length]), len(content), encode_header(RECORD, FINGERPRINT))
 
 
+def test_missing_data_is_damage_even_if_its_checksum_fits() -> None:
+    header = encode_header(RECORD, FINGERPRINT)
+    whole = forged(header, b"state")  # with the checksum of no data
+    with pytest.raises(FileRefused, match="damaged"):
+        read_data(io.BytesIO(whole.removesuffix(b"state")), len(whole), header)
+
+
 def test_bytes_behind_the_end_are_damage() -> None:
     with pytest.raises(FileRefused):
         read(written() + b"\0")
@@ -187,7 +194,7 @@ def test_garbage_is_refused() -> None:
     [
         (written(fingerprint="model-2/f16"), "of another model or settings"),
         (forged(b"", version=VERSION + 1), "of another version"),
-        (forged(b"", magic=b"GGUF\0\0\0\0"), "damaged"),
+        (forged(encode_header(RECORD, FINGERPRINT), magic=b"GGUF\0\0\0\0"), "damaged"),
         (forged(b""), "damaged"),
         (forged(header(FINGERPRINT, "anna", 0, b"")), "damaged"),
         (forged(header(FINGERPRINT, "anna", 0, b"", b"\1\0\0\0", 1)), "damaged"),
@@ -294,6 +301,17 @@ def test_what_stands_behind_a_gap_is_not_rooted() -> None:
 def test_a_record_that_is_not_what_its_key_says_is_not_rooted(changes: dict[str, object]) -> None:
     first, second = path("anna", [1, 2], [3, 4])
     assert list(rooted([first, changed(second, **changes)])) == [first]
+
+
+def test_a_path_that_does_not_start_at_0_is_not_rooted() -> None:
+    (record,) = path("anna", [1, 2])
+    assert list(rooted([changed(record, start=1)])) == []
+
+
+def test_branches_are_rooted_apart() -> None:
+    trunk, left = path("anna", [1, 2], [3])
+    _, right, leaf = path("anna", [1, 2], [4, 5], [6])
+    assert set(rooted([leaf, left, right, trunk])) == {trunk, left, right, leaf}
 
 
 def test_equal_tokens_of_two_owners_are_two_paths() -> None:
