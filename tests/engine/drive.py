@@ -6,31 +6,39 @@ from collections import deque
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
 
-from antiphon.engine.base import Finish, Generation, Sampling
-from antiphon.engine.cells import CellPool
-from antiphon.engine.scheduler import (
-    MIXED_PREFILL,
-    Admit,
-    Compute,
-    Decision,
-    Evict,
-    Idle,
-    Preempt,
-    Sequence,
-    Slot,
-    State,
-    decide,
-)
+from antiphon.engine.backend import Parcel
+from antiphon.engine.base import EngineFailure, Finish, Generation, Sampling
+from antiphon.engine.prefix_cache import PrefixCache
+from antiphon.engine.prefix_shelf import Kind, Shelf
+from antiphon.engine.prefix_tree import Copy, Node, Tree
+from antiphon.engine.scheduler import decide
+from antiphon.engine.sequence import Sequence
+from antiphon.engine.state import Compute, Decision, Idle, Preempt, State
 from tests.engine.arithmetic_backend import ArithmeticBackend, Ends, never
+
+BOOKS = (State, Sequence, PrefixCache, Shelf, Tree, Node, Copy, Parcel)
 
 
 def picture(thing: object) -> object:
-    """A deep copy of a state in plain values, to see whether anything in it has changed."""
-    if isinstance(thing, State | Slot | Sequence | CellPool):
-        return [type(thing), id(thing), *((name, picture(value)) for name, value in vars(thing).items())]
-    if isinstance(thing, list | tuple | deque):
-        return [part if isinstance(part, int) else picture(part) for part in thing]
-    return thing
+    """A deep copy of books in plain values, to see whether anything in them has changed."""
+    seen: set[int] = set()
+
+    def look(thing: object) -> object:
+        if isinstance(thing, BOOKS):
+            if id(thing) in seen:
+                return id(thing)
+            seen.add(id(thing))
+            names = getattr(thing, "__slots__", None) or vars(thing)
+            return [id(thing), *((name, look(getattr(thing, name))) for name in names)]
+        if isinstance(thing, dict):
+            return [(key, look(value)) for key, value in thing.items()]
+        if isinstance(thing, set):
+            return sorted(id(part) for part in thing), [look(part) for part in thing]
+        if isinstance(thing, list | tuple | deque):
+            return [part if isinstance(part, int) else look(part) for part in thing]
+        return thing
+
+    return look(thing)
 
 
 def decided(state: State) -> Decision:
@@ -43,29 +51,49 @@ def decided(state: State) -> Decision:
 
 
 class Drive:
-    """What the worker does with a state and a backend, without its thread; it checks every rule at every step.
+    """What the stepper does with a state and a backend, without its thread; it checks every rule at every step.
 
-    `decide` is `decided`, unless a long run would copy its whole state too often.
+    `decide` is `decided`, unless a long run would copy its whole state too often. Files are a dictionary; a transfer is
+    carried out when `delay` more steps have gone by.
     """
 
-    def __init__(self, backend: ArithmeticBackend, decide: Callable[[State], Decision] = decided) -> None:
+    def __init__(
+        self,
+        backend: ArithmeticBackend,
+        decide: Callable[[State], Decision] = decided,
+        *,
+        ram: int = 0,
+        disk: int | None = None,
+        delay: int = 0,
+    ) -> None:
         self.backend = backend
         self.decide = decide
+        self.shelf = Shelf(ram=ram, disk=disk)
+        self.ram, self.disk = ram, disk
+        self.cache = PrefixCache(range(backend.lanes, backend.slots), self.shelf)
         self.state = State(
-            slots=backend.slots,
+            self.cache,
+            lanes=backend.lanes,
             cells=backend.cells,
             batch_tokens=backend.batch_tokens,
             context_length=backend.info.context_length,
-            can_trim=backend.can_trim,
         )
+        self.files: dict[bytes, bytes] = {}
+        self.refuses: Callable[[bytes], bool] = lambda key: False  # files that cannot be written or read
+        self.delay = delay
         self.arrived: list[Sequence] = []
         self.outputs: dict[Sequence, list[int]] = {}
-        self.ended: dict[Sequence, Finish | None] = {}
-        self.preempted = 0
+        self.ended: dict[Sequence, Finish | EngineFailure | None] = {}
+        self._under_way: list[tuple[int, Kind, Copy]] = []
 
-    def add(self, prompt: Seq[int], max_tokens: int | None = None, seed: int = 0) -> Sequence:
-        sampling = Sampling(seed=seed)
-        generation = Generation(id=f"resp_{len(self.arrived)}", prompt=prompt, max_tokens=max_tokens, sampling=sampling)
+    def add(self, prompt: Seq[int], max_tokens: int | None = None, seed: int = 0, owner: str = "") -> Sequence:
+        generation = Generation(
+            id=f"resp_{len(self.arrived)}",
+            prompt=prompt,
+            max_tokens=max_tokens,
+            sampling=Sampling(seed=seed),
+            owner=owner,
+        )
         sequence = self.state.add(generation)
         self.arrived.append(sequence)
         self.outputs[sequence] = []
@@ -74,32 +102,39 @@ class Drive:
     def cancel(self, sequence: Sequence) -> None:
         self.state.remove(sequence)
         self._end(sequence, None)
+        self._check_state()
+
+    def lose(self) -> None:
+        """The context is lost, in the batch of the youngest."""
+        self.state.lost(self.state.running[-1:])
+        self.backend.reset()
+        self._check_state()
 
     def step(self) -> list[Decision]:
         """One row of decisions, carried out."""
         row: list[Decision] = []
-        while not isinstance(decision := self.decide(self.state), Compute):
+        while not isinstance(decision := self.decide(self.state), Compute | Idle):
             row.append(decision)
-            if isinstance(decision, Idle):
-                assert not self.state.running and not self.state.waiting
-                return row
-            self._book(decision)
-            assert len(row) <= 3 * self.backend.slots, "no end of decisions"
-        self._check_parts(decision)
-        self._compute(decision)
+            if isinstance(decision, Preempt):
+                assert len(self.state.running) > 1, "the oldest was preempted"
+            self.state.apply(decision)
+            self._check_state()
+            assert len(row) <= 500, "no end of decisions"
+        if isinstance(decision, Idle):
+            assert not self.state.running
+            self.backend.execute(self.state.batch())
+            assert not self.state.waiting or self._under_way or self.shelf.transfers
+        else:
+            self._check_parts(decision)
+            self._compute(decision)
+        self._transfer()
+        self._check_cache()
         return [*row, decision]
 
     def run(self) -> None:
         """Until nothing is left to do."""
-        while not isinstance(self.step()[-1], Idle):
+        while not isinstance(self.step()[-1], Idle) or self._under_way or self.shelf.transfers:
             pass
-
-    def _book(self, decision: Admit | Evict | Preempt) -> None:
-        if isinstance(decision, Preempt):
-            self.preempted += 1
-            assert len(self.state.running) > 1, "the oldest was preempted"
-        self.state.apply(decision)
-        self._check_state()
 
     def _check_parts(self, decision: Compute) -> None:
         decoding = [sequence for sequence in self.state.running if sequence.pending == 1]
@@ -107,70 +142,121 @@ class Drive:
         assert [sequence for sequence, _ in decision.parts[: len(decoding)]] == decoding
         assert decision.parts and all(0 < count <= sequence.pending for sequence, count in decision.parts)
         if decoding:
-            assert sum(count for _, count in prompts) <= MIXED_PREFILL
+            assert sum(count for _, count in prompts) <= self.state.mixed_prefill
         arrivals = [self.arrived.index(sequence) for sequence, _ in prompts]
         assert arrivals == sorted(arrivals)
 
     def _check_state(self) -> None:
         state = self.state
-        alive = [*state.running, *state.waiting]
-        assert set(alive) == set(self.arrived) - set(self.ended)
         # Nobody overtakes: who runs came before who waits, whatever was preempted in between.
+        alive = [*state.running, *state.waiting]
         assert alive == [sequence for sequence in self.arrived if sequence not in self.ended]
-        owners = {slot.owner: slot.index for slot in state.slots if slot.owner is not None}
-        assert owners == {sequence: sequence.slot for sequence in state.running}
-        assert [state.pool.length(slot.index) for slot in state.slots] == [len(slot.tokens) for slot in state.slots]
-        for sequence in state.running:
-            assert state.slots[sequence.slot].tokens == sequence.tokens[: sequence.computed]
+        lanes = [sequence.lane for sequence in state.running]
+        assert len(set(lanes)) == len(lanes) and set(lanes) <= set(range(self.backend.lanes))
+        assert 0 <= state.free <= state.cells
+        self._check_tree()
+
+    def _check_tree(self) -> None:
+        """Every node is somewhere, what is above a node in the cache is there too, and everything adds up."""
+        nodes = list(self.cache.tree.nodes())
+        for node in nodes:
+            assert node.tokens and node.parent is not None and node.start == node.parent.end
+            assert node.parent.children[node.tokens[0]] is node
+            assert node.resident or node.copy is not None, "a node that is nowhere"
+            assert not node.resident or node.parent.parent is None or node.parent.resident
+            if node.copy is not None:
+                assert node in node.copy.nodes and node.copy.start <= node.start and node.end <= node.copy.end
+        paths = [sequence.leaf.path() for sequence in self.state.running if sequence.leaf is not None]
+        assert all(node.users == sum(node in path for path in paths) for node in nodes)
+        assert all(node.resident for path in paths for node in path)
+        slots = [node.slot for node in nodes if node.resident]
+        assert len(set(slots)) == len(slots) and set(slots) <= set(range(self.backend.lanes, self.backend.slots))
+        assert self.cache.resident == sum(len(node) for node in nodes if node.resident)
+        copies = {node.copy for node in nodes if node.copy is not None}
+        assert self.shelf.in_ram == sum(len(copy) for copy in copies if copy.counted)
+        assert self.shelf.on_disk == sum(len(copy) for copy in copies if copy.stored)
+        assert self.shelf.in_ram <= self.ram
+        assert self.disk is None or self.shelf.on_disk <= self.disk
 
     def _compute(self, decision: Compute) -> None:
         for sequence, _ in decision.parts:
             if sequence.sampler is None:
                 generation = sequence.generation
                 sequence.sampler = self.backend.sampler(generation.sampling, generation.prompt)
-        sampled = self.backend.execute(self.state.batch(decision))
-        steps = self.state.complete(decision, sampled)
-        for sequence, step in steps:
-            self.outputs[sequence] += step.tokens
-            if step.finish is not None:
-                self._end(sequence, step.finish)
+        sampled = self.backend.execute(self.state.batch(decision.parts))
+        for sequence, outcome in self.state.complete(decision.parts, sampled):
+            if isinstance(outcome, EngineFailure):
+                self._end(sequence, outcome)
+            else:
+                self.outputs[sequence] += outcome.tokens
+                if outcome.finish is not None:
+                    self._end(sequence, outcome.finish)
         self._check_state()
-        self._check_cache()
+
+    def _transfer(self) -> None:
+        transfers, self.shelf.transfers = self.shelf.transfers, []
+        self._under_way += [(self.delay, transfer.kind, transfer.copy) for transfer in transfers]
+        due = [transfer for transfer in self._under_way if transfer[0] <= 0]
+        self._under_way = [(left - 1, kind, copy) for left, kind, copy in self._under_way if left > 0]
+        for _, kind, copy in due:
+            self._carry_out(kind, copy)
+            self._check_state()
+
+    def _carry_out(self, kind: Kind, copy: Copy) -> None:
+        assert copy.record is not None
+        key = copy.record.key
+        if kind is Kind.REMOVE:
+            self.files.pop(key, None)
+        elif kind is Kind.READ:
+            self.cache.read_done(copy, None if self.refuses(key) else self.files.get(key))
+        else:
+            data = copy.parcel.data if copy.parcel is not None else None
+            written = data is not None and not self.refuses(key)
+            if data is not None and written:
+                self.files[key] = bytes(data)
+            self.cache.write_done(copy, written)
 
     def _check_cache(self) -> None:
-        """The books and the cache agree; what was given back since the batch is still in the cache."""
-        state = self.state
-        if state.can_trim:
-            assert self.backend.used == self.backend.cells - state.pool.free
-            assert [self.backend.tokens(slot.index) for slot in state.slots] == [slot.tokens for slot in state.slots]
-        for sequence in state.running:
-            assert self.backend.tokens(sequence.slot) == sequence.tokens[: sequence.computed]
+        """The books and the cache agree, once all moves are done."""
+        if not self.cache.moves:
+            held = [node for node in self.cache.tree.nodes() if node.resident]
+            for node in held:
+                assert self.backend.tokens(node.slot) == node.tokens
+                assert self.backend.positions(node.slot) == list(range(node.start, node.end))
+            assert self.backend.used == self.state.cells - self.state.free
+        for sequence in self.state.running:
+            assert self.backend.tokens(sequence.lane)[: sequence.computed] == sequence.tokens[: sequence.computed]
 
-    def _end(self, sequence: Sequence, finish: Finish | None) -> None:
+    def _end(self, sequence: Sequence, finish: Finish | EngineFailure | None) -> None:
         self.ended[sequence] = finish
         if sequence.sampler is not None:
             sequence.sampler.close()
+            sequence.sampler = None
 
 
 def drive(
     *,
-    slots: int = 3,
+    lanes: int = 3,
+    nodes: int = 24,
     cells: int = 2048,
     batch_tokens: int = 512,
     context_length: int = 1024,
     can_trim: bool = True,
     ends: Ends = never,
+    ram: int = 0,
+    disk: int | None = None,
+    delay: int = 0,
 ) -> Drive:
-    return Drive(
-        ArithmeticBackend(
-            slots=slots,
-            cells=cells,
-            batch_tokens=batch_tokens,
-            context_length=context_length,
-            can_trim=can_trim,
-            ends=ends,
-        )
+    backend = ArithmeticBackend(
+        lanes=lanes,
+        nodes=nodes,
+        cells=cells,
+        batch_tokens=batch_tokens,
+        context_length=context_length,
+        can_trim=can_trim,
+        ends=ends,
     )
+    return Drive(backend, ram=ram, disk=disk, delay=delay)
 
 
 def text(length: int, start: int = 0) -> list[int]:

@@ -66,7 +66,8 @@ class PrefixCache:
             return None
         inside = (node for node in self._nodes.values() if _unsaved(node))
         outside = (node for node in self.shelf.unsaved() if _unsaved(node))
-        return max((*inside, *outside), key=_last_use, default=None)
+        best = max((*inside, *outside), key=_last_use, default=None)
+        return best if best is not None and self.shelf.would_keep(best) else None
 
     # A sequence comes and goes
 
@@ -266,8 +267,8 @@ def _last_use(node: Node) -> int:
 def _unsaved(node: Node) -> bool:
     saved = node.copy is not None and (node.copy.stored or node.copy.busy)
     parent = node.parent
-    return not saved and parent is not None and (
-        parent.parent is None or (parent.copy is not None and parent.copy.stored)
+    return (
+        not saved and parent is not None and (parent.parent is None or (parent.copy is not None and parent.copy.stored))
     )
 
 

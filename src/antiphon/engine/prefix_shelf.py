@@ -1,8 +1,8 @@
 """What is kept of prefixes outside of the KV cache: in memory and in files, each bounded, the least recently used going
 first. Books only; files are read and written by who takes the transfers.
 
-Memory that runs over goes to files, if there are any; files that run over are removed. Who takes a copy away is told the
-nodes that held it.
+Memory that runs over goes to files, if there are any; files that run over are removed. Who takes a copy away is told
+the nodes that held it.
 """
 
 from __future__ import annotations
@@ -57,6 +57,11 @@ class Shelf:
     def has_room(self, length: int) -> bool:
         """Whether a copy of this length can be kept at all."""
         return length <= self._ram or (self._disk is not None and not self._failing and length <= self._disk)
+
+    def would_keep(self, node: Node) -> bool:
+        """Whether a file of the node would not be the next one to be removed."""
+        warmer = sum(len(copy) for copy in self._copies if copy.stored and _last_use(copy) >= node.used)
+        return self._disk is not None and warmer + len(node) <= self._disk
 
     def unsaved(self) -> Iterator[Node]:
         """Nodes whose copies are in memory only."""

@@ -20,8 +20,8 @@ from antiphon.engine.prefix_store import Record
 class Copy:
     """The state of a run of positions outside of the cache: in memory (`parcel`), in a file (`stored`), or both.
 
-    The nodes that were cut out of that run share it. `busy`: it is being read or written. `leaving`: its memory is given
-    back as soon as it is written. `counted`: it counts as memory in use.
+    The nodes that were cut out of that run share it. `busy`: it is being read or written. `leaving`: its memory is
+    given back as soon as it is written. `counted`: it counts as memory in use.
     """
 
     __slots__ = ("busy", "counted", "end", "leaving", "nodes", "parcel", "record", "start", "stored")
@@ -110,9 +110,8 @@ class Tree:
 
     def match(self, owner: str, tokens: Sequence[int], limit: int) -> tuple[Node, int]:
         """The deepest node that begins like `tokens[:limit]`, and how many tokens are equal: the node's `end`, or less
-        if only a part of it is."""
-        node = self._roots.get(owner) or Node(owner, [])
-        length = 0
+        if only a part of it is. The owner must have a root."""
+        node, length = self._roots[owner], 0
         while node.end == length < limit and (child := node.children.get(tokens[length])):
             node, length = child, length + common_prefix(child.tokens, tokens, length, limit)
         return node, length
@@ -161,7 +160,7 @@ def remove(node: Node) -> None:
 
 
 def graft(parent: Node, tokens: Sequence[int]) -> Node | None:
-    """A new node at the end of the path `tokens` below `parent`, cut where known paths branch; None: it is all known."""
+    """A new node at the end of the path `tokens` below `parent`, cut where paths branch; None: all of it is known."""
     node, length = parent, 0
     while length < len(tokens) and (child := node.children.get(tokens[length])):
         common = common_prefix(child.tokens, tokens, length, len(tokens))

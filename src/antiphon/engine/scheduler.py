@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from antiphon.engine.prefix_cache import PrefixCache
 from antiphon.engine.prefix_tree import Node, common_prefix
 from antiphon.engine.sequence import Sequence
 from antiphon.engine.state import (

@@ -72,9 +72,7 @@ Outcome = tuple[Sequence, Step | EngineFailure]
 class State:
     """Everything that `decide` reads. Moves that were booked wait for the next batch."""
 
-    def __init__(
-        self, cache: PrefixCache, *, lanes: int, cells: int, batch_tokens: int, context_length: int
-    ) -> None:
+    def __init__(self, cache: PrefixCache, *, lanes: int, cells: int, batch_tokens: int, context_length: int) -> None:
         if batch_tokens < lanes:
             raise ValueError(f"a batch of {batch_tokens} tokens cannot hold {lanes} decoding sequences")
         if context_length > cells:
@@ -107,6 +105,7 @@ class State:
     def add(self, generation: Generation) -> Sequence:
         """A new request, at the end of the queue."""
         sequence = Sequence(generation, self.context_length)
+        self.cache.tree.root(generation.owner)
         self.waiting.append(sequence)
         return sequence
 
@@ -147,9 +146,7 @@ class State:
         self.cache.moves.clear()
         return Batch(moves=moves, entries=tuple(_entry(sequence, count) for sequence, count in parts))
 
-    def complete(
-        self, parts: Seq[tuple[Sequence, int]], sampled: Seq[Sampled | EngineFailure]
-    ) -> list[Outcome]:
+    def complete(self, parts: Seq[tuple[Sequence, int]], sampled: Seq[Sampled | EngineFailure]) -> list[Outcome]:
         """Books what a batch computed; gives what each sampled sequence got. Ended sequences are removed."""
         self._strained = False
         samples = iter(sampled)

@@ -60,9 +60,7 @@ class Stepper:
         self._observe = observe
         self._clock = options.clock
         self._cell_bytes = max(1, backend.cell_bytes)
-        self._pace = Pace(
-            step_target=options.step_target, batch_tokens=backend.batch_tokens, threads=backend.threads
-        )
+        self._pace = Pace(step_target=options.step_target, batch_tokens=backend.batch_tokens, threads=backend.threads)
         disk = options.prefix_disk // self._cell_bytes if store is not None else None
         shelf = Shelf(ram=options.prefix_ram // self._cell_bytes, disk=disk)
         slots = range(backend.lanes, backend.slots) if backend.can_trim else ()
