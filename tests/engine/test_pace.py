@@ -1,0 +1,305 @@
+"""`Pace` against simulated machines: what a step costs depends on chunk, threads, and on who else uses the cores.
+
+The machines are drawn from seeds, so every run is the same. Seconds are simulated: nothing here takes time.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from antiphon.engine.pace import (
+    FIRST_CHUNK,
+    FIRST_WAIT,
+    LEAST_CHUNK,
+    LONGEST_DEBT,
+    LONGEST_WAIT,
+    SHARE,
+    TRIAL_STEPS,
+    Pace,
+    ladder,
+)
+
+TARGET = 0.25
+BATCH = 512
+
+
+class Machine:
+    """Costs like those measured with a small model on two cores; `taken` is the factor of a foreign process on steps
+    that use more threads than cores are left."""
+
+    def __init__(self, seed: int, *, cores: int = 2, noise: float = 0.08, outliers: float = 0.02) -> None:
+        self._random = random.Random(seed)
+        self._cores = cores
+        self._noise = noise
+        self._outliers = outliers
+        self.busy = 0  # cores that others use
+        self.taken = 10.0
+        self.scale = 1.0
+
+    def seconds(self, decoding: int, prefilled: int, threads: int) -> float:
+        parallel = 0.2 + 0.8 * self._cores / threads  # a fifth of a step gains nothing from threads
+        ideal = 0.006 + 0.005 * decoding * bool(decoding) + 0.0026 * prefilled
+        stalled = self.taken if threads > self._cores - self.busy else 1.0
+        if self._random.random() < self._outliers:
+            stalled *= self._random.uniform(2, 20)
+        return self.scale * ideal * parallel * stalled * self._random.lognormvariate(0, self._noise)
+
+
+def make(threads: int = 2, batch_tokens: int = BATCH) -> Pace:
+    return Pace(step_target=TARGET, batch_tokens=batch_tokens, threads=threads)
+
+
+def mixed(pace: Pace, machine: Machine, steps: int, decoding: int = 4) -> list[tuple[int, float]]:
+    """Budget and seconds of steps that decode and prefill as much as the budget allows."""
+    seen = []
+    for _ in range(steps):
+        chunk = pace.prefill_budget(decoding)
+        seconds = machine.seconds(decoding, chunk, pace.threads)
+        pace.note(decoding=decoding, prefilled=chunk, seconds=seconds)
+        seen.append((chunk, seconds))
+    return seen
+
+
+def decode(pace: Pace, machine: Machine, steps: int, sequences: int | Callable[[int], int] = 4) -> list[int]:
+    """The number of threads of each step."""
+    used = []
+    for step in range(steps):
+        decoding = sequences if isinstance(sequences, int) else sequences(step)
+        used.append(pace.threads)
+        pace.note(decoding=decoding, prefilled=0, seconds=machine.seconds(decoding, 0, pace.threads))
+    return used
+
+
+def test_before_anything_was_measured() -> None:
+    pace = make()
+    assert pace.prefill_budget(0) == BATCH
+    assert pace.prefill_budget(1) == pace.prefill_budget(8) == FIRST_CHUNK
+    assert pace.threads == 2
+
+
+@pytest.mark.parametrize("decoding", [1, 4, 8])
+@pytest.mark.parametrize("scale", [0.5, 1.0, 2.0])
+def test_steps_settle_near_the_target(decoding: int, scale: float) -> None:
+    pace, machine = make(), Machine(1, noise=0.05, outliers=0)
+    machine.scale = scale
+    settled = mixed(pace, machine, 30, decoding)[5:]
+    for chunk, seconds in settled:
+        assert LEAST_CHUNK <= chunk <= BATCH - decoding
+        assert seconds == pytest.approx(TARGET, rel=0.25)
+
+
+@pytest.mark.parametrize("first", [0, 20])
+def test_what_decoding_takes_is_left_out_of_the_budget(first: int) -> None:
+    """With or without steps that only decoded: the target is met either way, at once or a few steps later."""
+    pace, machine = make(), Machine(1, noise=0, outliers=0)
+    decode(pace, machine, first, 8)
+    chunks = [chunk for chunk, _ in mixed(pace, machine, 30, 8)]
+    assert chunks[-1] == pytest.approx((TARGET - 0.046) / 0.0026, rel=0.02)
+    if first:
+        assert chunks[1] == pytest.approx(chunks[-1], rel=0.05)
+
+
+def test_the_budget_stays_between_its_limits() -> None:
+    pace, slow, fast = make(), Machine(1), Machine(2)
+    slow.scale, fast.scale = 100, 0.01
+    assert {chunk for chunk, _ in mixed(pace, slow, 20)[1:]} == {LEAST_CHUNK}
+    assert pace.prefill_budget(0) == BATCH
+    assert {chunk for chunk, _ in mixed(make(), fast, 20)[1:]} == {BATCH - 4}
+    assert make(batch_tokens=8).prefill_budget(6) == 2, "no more than the batch holds, even below the least chunk"
+
+
+@pytest.mark.parametrize("spike", [10.0, 1000.0])
+def test_slow_steps_do_not_starve_prefill(spike: float) -> None:
+    pace, machine = make(), Machine(1, noise=0.02, outliers=0)
+    before = mixed(pace, machine, 20)[-1][0]
+    for _ in range(4):
+        pace.note(decoding=4, prefilled=before, seconds=TARGET * spike)
+    assert pace.prefill_budget(4) == pytest.approx(before, rel=0.1)
+
+
+def test_a_lasting_change_is_followed_and_forgotten_when_it_is_over() -> None:
+    pace, machine = make(), Machine(1, noise=0.02, outliers=0)
+    before = mixed(pace, machine, 20)[-1][0]
+    machine.scale = 30
+    assert mixed(pace, machine, 20)[-1][0] == LEAST_CHUNK
+    machine.scale = 1
+    assert mixed(pace, machine, 20)[-1][0] == pytest.approx(before, rel=0.1)
+
+
+def test_the_ends_of_prompts_and_steps_without_tokens_teach_nothing_about_prefill() -> None:
+    pace, machine = make(), Machine(1, noise=0.02, outliers=0)
+    before = mixed(pace, machine, 20)[-1][0]
+    for _ in range(20):
+        pace.note(decoding=4, prefilled=1, seconds=0.03)
+        pace.note(decoding=0, prefilled=0, seconds=5.0)
+    assert pace.prefill_budget(4) == before
+
+
+def test_decoding_that_became_cheaper_makes_prompt_tokens_not_free() -> None:
+    pace = make()
+    for _ in range(9):
+        pace.note(decoding=4, prefilled=0, seconds=0.2)
+    for _ in range(9):
+        pace.note(decoding=4, prefilled=64, seconds=0.16)
+    assert pace.prefill_budget(4) < 128
+
+
+def test_the_ladder() -> None:
+    assert [ladder(n) for n in (1, 2, 3, 4)] == [[1], [1, 2], [1, 2, 3], [1, 2, 3, 4]]
+    assert ladder(16) == [1, 2, 4, 8, 15, 16]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_quiet_machine_keeps_its_threads(seed: int) -> None:
+    """Trials take their share of steps and no more, and hiccups do not count as load."""
+    used = decode(make(), Machine(seed), 20_000, lambda step: 1 + step // 7 % 8)
+    assert used.count(1) < 2 * SHARE * len(used)
+    assert longest_run(used, 1) < 2 * LONGEST_WAIT
+
+
+def test_without_noise_only_trials_use_fewer_threads() -> None:
+    used = decode(make(), Machine(1, noise=0, outliers=0), 20_000)
+    assert used[:FIRST_WAIT] == [2] * FIRST_WAIT
+    assert 0 < used.count(1) <= SHARE / 2 * len(used), "the pauses between trials grow"
+
+
+@pytest.mark.parametrize("taken", [2.5, 10.0, 100.0])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_core_that_is_taken_and_given_back(taken: float, seed: int) -> None:
+    pace, machine = make(), Machine(seed)
+    machine.taken = taken
+    decode(pace, machine, 2000)
+    machine.busy = 1
+    noticed = decode(pace, machine, 100)
+    assert noticed.index(1) <= 20
+    during = decode(pace, machine, 3000)
+    assert during.count(2) <= SHARE * len(during)
+    machine.busy = 0
+    after = decode(pace, machine, 10_000)
+    assert settled(after) == 2
+    assert after.index(2) <= (LONGEST_WAIT if taken < 10 else LONGEST_DEBT), (
+        "the pause pays for the last trial, no more"
+    )
+
+
+def test_a_machine_that_was_never_quiet() -> None:
+    pace, machine = make(), Machine(3)
+    machine.busy = 1
+    used = decode(pace, machine, 500)
+    assert set(used[FIRST_WAIT + TRIAL_STEPS :][:200]) == {1}
+
+
+def test_many_cores_of_which_some_are_taken() -> None:
+    """One less does not help when four are taken: the next number below is tried in the same row."""
+    for busy, best in ((1, 15), (4, 8), (10, 4)):
+        pace, machine = make(16), Machine(4, cores=16, outliers=0)
+        machine.taken = 100
+        decode(pace, machine, 500)
+        machine.busy = busy
+        assert settled(decode(pace, machine, 300)) == best
+        machine.busy = 0
+        assert settled(decode(pace, machine, 10_000)) == 16
+
+
+LOADS: dict[str, Callable[[int], bool]] = {
+    "never": lambda step: False,
+    "always": lambda step: True,
+    "a burst": lambda step: 5_000 <= step < 5_300,
+    "half the time": lambda step: 5_000 <= step < 12_000,
+    "on and off": lambda step: step // 1000 % 2 == 1,
+    "quickly on and off": lambda step: step // 100 % 2 == 1,
+    "now and then": lambda step: random.Random(step).random() < 0.3,
+}
+
+
+@pytest.mark.parametrize("taken", [2.5, 10.0, 100.0])
+@pytest.mark.parametrize("load", LOADS)
+def test_the_loss_against_the_best_number_in_hindsight_is_bounded(load: str, taken: float) -> None:
+    def total(threads: int | None, seed: int) -> float:
+        pace, machine, seconds = make(), Machine(seed), 0.0
+        machine.taken = taken
+        for step in range(20_000):
+            machine.busy = int(LOADS[load](step))
+            decoding = 1 + step // 13 % 8
+            took = machine.seconds(decoding, 0, threads or pace.threads)
+            pace.note(decoding=decoding, prefilled=0, seconds=took)
+            seconds += took
+        return seconds
+
+    ours, best = total(None, 1), min(total(1, 1), total(2, 1))
+    assert ours < 1.2 * best, f"{ours / best:.2f} times the best in hindsight"
+
+
+def test_a_load_that_comes_and_goes_does_not_make_it_flap() -> None:
+    pace, machine = make(), Machine(5)
+    changes = 0
+    for step in range(40_000):
+        machine.busy = step // 50 % 2
+        before = pace.threads
+        pace.note(decoding=4, prefilled=0, seconds=machine.seconds(4, 0, before))
+        changes += pace.threads != before
+    assert changes < 100, "800 times the load came or went"
+
+
+def test_contexts_that_grow_are_no_load() -> None:
+    pace, machine = make(), Machine(6)
+    used = []
+    for step in range(20_000):
+        machine.scale = 1 + step / 5_000
+        used += decode(pace, machine, 1)
+    assert used.count(1) < 2 * SHARE * len(used)
+
+
+def test_a_trial_waits_while_prompts_are_computed() -> None:
+    pace, machine = make(), Machine(1, noise=0, outliers=0)
+    decode(pace, machine, FIRST_WAIT)
+    assert pace.threads == 1
+    pace.note(decoding=4, prefilled=128, seconds=0.4)
+    for _ in range(50):
+        assert pace.threads == 2
+        pace.note(decoding=4, prefilled=128, seconds=0.4)
+    decode(pace, machine, 1)
+    assert pace.threads == 1
+
+
+def test_a_trial_among_prompts_ends_without_a_result() -> None:
+    """Where every second step has prefill, each of those would run with the number that is tried."""
+    pace, machine = make(), Machine(1, noise=0, outliers=0)
+    decode(pace, machine, FIRST_WAIT)
+    tried = 0
+    for _ in range(100):
+        tried += pace.threads == 1
+        pace.note(decoding=4, prefilled=128, seconds=0.4)
+        decode(pace, machine, 1)
+    assert tried == TRIAL_STEPS
+
+
+def test_a_number_of_sequences_seen_first_in_a_trial_is_measured_with_the_usual_threads() -> None:
+    pace, machine = make(), Machine(1, noise=0, outliers=0)
+    decode(pace, machine, FIRST_WAIT)
+    assert pace.threads == 1
+    assert decode(pace, machine, 3, sequences=7) == [1, 2, 1]
+
+
+def test_one_thread_is_never_less() -> None:
+    pace, machine = make(1), Machine(1)
+    assert set(decode(pace, machine, 1000)) == {1}
+    machine.scale = 50
+    assert set(decode(pace, machine, 1000)) == {1}
+
+
+def settled(used: list[int]) -> int:
+    """The number of threads of most of the last steps: a trial may run at the very end."""
+    last = used[-100:]
+    return max(last, key=last.count)
+
+
+def longest_run(used: list[int], threads: int) -> int:
+    longest = run = 0
+    for each in used:
+        run = run + 1 if each == threads else 0
+        longest = max(longest, run)
+    return longest
