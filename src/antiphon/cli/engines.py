@@ -56,7 +56,8 @@ def _llama(options: ServeOptions, fetch: Fetch) -> Loader:
             lambda: load_backend(
                 file.path,
                 context_length=options.context_length,
-                slots=options.max_concurrency,
+                lanes=options.max_concurrency,
+                cells=options.cache_tokens,
                 threads=options.threads,
                 gpu_layers=options.gpu_layers,
                 library=options.library,

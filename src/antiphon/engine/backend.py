@@ -47,7 +47,8 @@ class Parcel:
 
 
 class Share(Struct, frozen=True):
-    """Positions `start` to `end` - 1 of slot `source` become those of slot `target` too, without computing."""
+    """Positions `start` to `end` - 1 of slot `source` become those of slot `target` too, without computing, in place of
+    its own. They leave no gap in it."""
 
     source: int
     target: int
@@ -70,7 +71,8 @@ class Save(Struct, frozen=True):
 
 
 class Restore(Struct, frozen=True):
-    """A saved state, positions `start` to `end` - 1, goes into an empty slot. Takes cells of its own."""
+    """Positions `start` to `end` - 1 of a saved state, which may hold more, go into an empty slot, into own cells.
+    For the moment, there must be cells for the whole state."""
 
     slot: int
     parcel: Parcel

@@ -290,6 +290,7 @@ def test_closed_backend_computes_nothing(tiny: LlamaBackend) -> None:
             tiny.execute(batch)
     with pytest.raises(EngineClosed):
         tiny.reset()
+    tiny.set_threads(2)  # for a context that will not be
 
 
 def test_two_models_at_once(load_tiny: LoadTiny) -> None:

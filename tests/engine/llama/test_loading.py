@@ -151,6 +151,14 @@ def test_most_lanes(load_tiny: LoadTiny) -> None:
     assert generate(backend, [5, 6], 3, slot=254) == generate(backend, [5, 6], 3, slot=0)
 
 
+def test_logits_are_reserved_for_lanes_alone(load_tiny: LoadTiny, caplog: pytest.LogCaptureFixture) -> None:
+    """As llama.cpp tells it. Slots for prefixes would cost a vocabulary of floats each."""
+    with caplog.at_level(logging.DEBUG, "antiphon.engine.llama.log"):
+        assert load_tiny(lanes=5).slots == 128
+    told = [message.split()[-1] for message in caplog.messages if " n_outputs_max " in message]
+    assert told == ["6"]  # and one through which states are written
+
+
 def test_last_slot(load_tiny: LoadTiny) -> None:
     backend = load_tiny(lanes=200, batch_tokens=200)
     make_node(backend, 254, [5] * 20)

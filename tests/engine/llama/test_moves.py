@@ -139,7 +139,7 @@ def test_a_parcel_that_does_not_fit_leaves_its_slot_empty(tiny: LlamaBackend, lo
         with pytest.raises(RestoreFailed) as caught:
             move(tiny, Restore(OTHER, Parcel(bad), 10, 60))
         assert caught.value.slot == OTHER, name
-    for start, end in ((0, 60), (10, 59), (11, 61), (0, 50)):
+    for start, end in ((0, 60), (9, 60), (10, 61), (0, 50), (60, 70)):
         with pytest.raises(RestoreFailed):
             move(tiny, Restore(OTHER, Parcel(data), start, end))
     move(tiny, Restore(OTHER, Parcel(data), 10, 60))
@@ -205,12 +205,11 @@ LOST: dict[str, Move] = {
     "share of more than there is": Share(0, 1, 0, 21),
     "share of an empty slot": Share(2, 1, 0, 5),
     "share from before a node": Share(NODE, OTHER, 5, 20),
-    "share with a gap": Share(NODE, 1, 10, 20),
-    "share over what is there": Share(NODE, 0, 10, 30),
     "share behind a gap": Share(NODE, 0, 21, 30),
+    "share before a gap": Share(0, NODE, 0, 9),
     "save of an empty slot": Save(1, Parcel()),
-    "restore into a slot that holds something": Restore(NODE, Parcel(b"x"), 0, 5),
-    "restore of a piece into a lane": Restore(1, Parcel(b"x"), 5, 10),
+    "restore over what is there": Restore(NODE, Parcel(b"x"), 0, 5),
+    "restore behind what is there": Restore(NODE, Parcel(b"x"), 30, 35),
 }
 
 
@@ -224,6 +223,31 @@ def test_a_move_that_the_slots_contradict_loses_the_context(filled: LlamaBackend
     assert_holds(filled, 0, 0)
 
 
-def test_a_lane_goes_on_where_a_node_begins(filled: LlamaBackend) -> None:
-    move(filled, Trim(0, 10), Share(NODE, 0, 10, 30))
-    assert_holds(filled, 0, 30)
+def test_what_is_shared_takes_the_place_of_what_was_there(filled: LlamaBackend) -> None:
+    """`NODE` was computed behind sixes, and lane 0 holds fives."""
+    move(filled, Share(NODE, TAIL, 12, 18), Share(0, OTHER, 0, 12), Share(NODE, OTHER, 12, 18), Share(0, OTHER, 18, 20))
+    before = state(filled, NODE)
+    move(filled, Share(NODE, 0, 12, 18))
+    assert state(filled, 0) == state(filled, OTHER)
+    assert state(filled, NODE) == before
+    assert_holds(filled, 0, 20)
+
+
+def test_pieces_join_in_any_order(filled: LlamaBackend) -> None:
+    move(filled, Share(NODE, 1, 20, 30), Share(0, 1, 0, 20))
+    assert_holds(filled, 1, 30)
+    move(filled, Share(NODE, 2, 10, 30))
+    with pytest.raises(ContextLost, match="slot 2 holds positions 10 to 29 and cannot go on at position 30"):
+        assert_holds(filled, 2, 30)
+
+
+def test_a_part_of_a_parcel_is_restored(filled: LlamaBackend) -> None:
+    parcel = saved(filled, NODE)
+    for start, end in ((10, 30), (15, 30), (10, 12), (20, 21)):
+        move(filled, Share(NODE, TAIL, start, end), Restore(OTHER, parcel, start, end))
+        assert state(filled, OTHER) == state(filled, TAIL)
+        move(filled, Trim(TAIL, 0), Trim(OTHER, 0))
+    prefill(filled, 1, [5] * (filled.cells - 60))
+    move(filled, Restore(OTHER, parcel, 20, 21))  # 20 cells were free
+    with pytest.raises(RestoreFailed):
+        move(filled, Restore(TAIL, parcel, 20, 21))

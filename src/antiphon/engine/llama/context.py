@@ -118,9 +118,12 @@ class Context:
 
     def share(self, move: Share) -> None:
         self._require(move.source, range(move.start, move.end))
-        self._require_goes_on(move.target, move.start)
+        if (held := self.held(move.target)) and not (held.start <= move.end and move.start <= held.stop):
+            raise ContextLost(f"positions {move.start} to {move.end - 1} do not join {_told(held)} of {move.target}")
         source, target = move.source + self._first_id, move.target + self._first_id
         with self.native:
+            # Its own cells of these positions go: a sequence has one a position.
+            self._c.llama_memory_seq_rm(self._memory, target, move.start, move.end)
             self._c.llama_memory_seq_cp(self._memory, source, target, move.start, move.end)
 
     def trim(self, move: Trim) -> None:
@@ -140,12 +143,15 @@ class Context:
     def restore(self, move: Restore) -> None:
         data = move.parcel.data or b""
         self._require_empty(move.slot)
-        self._require_goes_on(move.slot, move.start)
         slot_id = move.slot + self._first_id
         with self.native, self._ffi.from_buffer(data) as view:
             source = self._ffi.cast("uint8_t *", view)
             read = self._c.llama_state_seq_set_data(self._handle, source, len(data), slot_id)
-        if read != len(data) or self.held(move.slot) != range(move.start, move.end):
+        wanted = range(move.start, move.end)
+        if read == len(data) and _holds(self.held(move.slot), wanted):
+            self._remove(move.slot, move.end)
+            self._c.llama_memory_seq_rm(self._memory, slot_id, 0, move.start)
+        if read != len(data) or self.held(move.slot) != wanted:
             self._remove(move.slot, 0)
             self._require_empty(move.slot)  # positions below 0, from a damaged state, cannot be removed
             raise RestoreFailed(move.slot)
@@ -166,7 +172,9 @@ class Context:
         `ContextLost`.
         """
         for entry in entries:
-            self._require_goes_on(entry.slot, entry.start)
+            if not self._goes_on(entry.slot, entry.start):
+                held = _told(self.held(entry.slot))
+                raise ContextLost(f"slot {entry.slot} holds {held} and cannot go on at position {entry.start}")
         outputs = self._batch.fill(entries)
         with self.native:
             status = self._c.llama_decode(self._handle, self._batch.batch[0])
@@ -217,25 +225,23 @@ class Context:
             raise ContextLost(f"the state of slot {slot} cannot be read")
         return data
 
-    def _goes_on(self, slot: int, position: int) -> bool:
-        """Whether a slot can take a token at this position: with what is needed to compute it, if it is a lane."""
-        held, is_lane = self.held(slot), slot < self._shape.lanes
-        if not held:
-            return position == 0 or not is_lane
-        return held.stop == position and (not is_lane or held.start <= self._model.first_needed(position))
-
-    def _require_goes_on(self, slot: int, position: int) -> None:
-        if not self._goes_on(slot, position):
-            raise ContextLost(f"slot {slot} holds {_told(self.held(slot))} and cannot go on at position {position}")
+    def _goes_on(self, lane: int, position: int) -> bool:
+        """Whether a token at this position can be computed: with all that it sees before it."""
+        held = self.held(lane)
+        return held.stop == position and held.start <= self._model.first_needed(position)
 
     def _require(self, slot: int, wanted: range) -> None:
         held = self.held(slot)
-        if not held.start <= wanted.start or not wanted.stop <= held.stop:
+        if not _holds(held, wanted):
             raise ContextLost(f"slot {slot} holds {_told(held)}, not {_told(wanted)}")
 
     def _require_empty(self, slot: int) -> None:
         if held := self.held(slot):
             raise ContextLost(f"slot {slot} holds {_told(held)} and should be empty")
+
+
+def _holds(held: range, wanted: range) -> bool:
+    return held.start <= wanted.start and wanted.stop <= held.stop
 
 
 def _told(positions: range) -> str:
