@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -18,7 +19,11 @@ from antiphon.api.responses import ResponsesEndpoint
 from antiphon.api.settings import ApiSettings
 from antiphon.protocol.errors import RequestRefused
 from antiphon.protocol.ids import IdSource, random_id
+from antiphon.serving.exposition import registry_of
+from antiphon.serving.metrics import Metrics
 from antiphon.serving.service import Service
+
+OPEN_METRICS = "application/openmetrics-text"
 
 Endpoint = Callable[[Request], Awaitable[ASGIApp]]
 
@@ -41,6 +46,7 @@ def routes(service: Service, settings: ApiSettings) -> list[Route]:
     return [
         Route("/", _Handler(_root), methods=["GET"]),
         Route("/health", _Handler(_Health(service)), methods=["GET"]),
+        Route("/metrics", _Handler(_Metrics(service.metrics)), methods=["GET"]),
         Route("/v1/models", _Handler(models.list), methods=["GET"]),
         Route("/v1/models/{name:path}", _Handler(models.get), methods=["GET"]),
         Route("/v1/responses", _Handler(responses.create), methods=["POST"]),
@@ -60,7 +66,7 @@ def create_app(service: Service, settings: ApiSettings, *, new_id: IdSource = ra
         },
     )
     app.router.redirect_slashes = False  # A redirect would repeat whatever host the client named.
-    return Gate(app, keys=settings.api_keys, new_id=new_id)
+    return Gate(app, keys=settings.api_keys, new_id=new_id, refused=service.metrics.refuse)
 
 
 async def _root(request: Request) -> Response:
@@ -82,6 +88,19 @@ class _Health:
         refused = self._service.unavailable()
         body = {"status": "unavailable", **state, **refused.body()}
         return json_response(body, status=503, headers={"retry-after": str(refused.retry_after)})
+
+
+class _Metrics:
+    """The figures for Prometheus: its text format, or OpenMetrics for who prefers it. There from the start on."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._registry = registry_of(metrics)
+
+    async def __call__(self, request: Request) -> Response:
+        kinds = [kind.partition(";")[0].strip() for kind in request.headers.get("accept", "").lower().split(",")]
+        # Without the client's version: the library falls over one that is no number, and promises any that is one.
+        encode, content_type = choose_encoder(OPEN_METRICS if OPEN_METRICS in kinds else "")
+        return Response(encode(self._registry), media_type=content_type)
 
 
 class _Models:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -23,12 +23,16 @@ MAX_REQUEST_ID = 128
 
 
 class Gate:
-    """Adds `x-request-id` to every answer and lets through only who has one of the keys; without keys, everybody."""
+    """Adds `x-request-id` to every answer and lets through only who has one of the keys; without keys, everybody.
 
-    def __init__(self, app: ASGIApp, *, keys: Sequence[str], new_id: IdSource) -> None:
+    `refused` is told the status of each refusal, for the metrics.
+    """
+
+    def __init__(self, app: ASGIApp, *, keys: Sequence[str], new_id: IdSource, refused: Callable[[int], None]) -> None:
         self._app = app
         self._keys = [(key.encode(), owner_of(key)) for key in keys]
         self._new_id = new_id
+        self._refused = refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -47,7 +51,7 @@ class Gate:
         if scope["path"] in PUBLIC or owner is not None:
             await self._app(scope, receive, send_with_id)
         else:
-            await _refuse(scope, receive, send_with_id)
+            await self._refuse(scope, receive, send_with_id)
 
     def _owner(self, headers: dict[bytes, bytes]) -> str | None:
         """Whose key is shown; "" for everybody if there are no keys; None for nobody's."""
@@ -58,6 +62,15 @@ class Gate:
         # Every key is compared, in constant time: how long it takes tells nothing about them.
         shown = [owner for key, owner in self._keys if hmac.compare_digest(given, key)]
         return shown[0] if shown else None
+
+    async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refused = RequestRefused(
+            "The API key is missing or wrong.", code="invalid_api_key", status=401, kind="authentication_error"
+        )
+        self._refused(refused.status)
+        answer = refusal_response(refused)
+        answer.headers["www-authenticate"] = "Bearer"
+        await answer(scope, receive, send)
 
 
 def owner_of(key: str) -> str:
@@ -70,12 +83,3 @@ def _own_id(value: bytes | None) -> bytes | None:
     if value and len(value) <= MAX_REQUEST_ID and all(0x20 < byte < 0x7F for byte in value):
         return value
     return None
-
-
-async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
-    refused = RequestRefused(
-        "The API key is missing or wrong.", code="invalid_api_key", status=401, kind="authentication_error"
-    )
-    answer = refusal_response(refused)
-    answer.headers["www-authenticate"] = "Bearer"
-    await answer(scope, receive, send)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
@@ -16,6 +17,7 @@ from antiphon.api.settings import ApiSettings
 from antiphon.api.streaming import EventStream, KeepAlivePolicy
 from antiphon.protocol.errors import RequestRefused
 from antiphon.protocol.request import CreateResponse, parse_request
+from antiphon.serving.record import RequestRecord
 from antiphon.serving.run import Run
 from antiphon.serving.service import Service
 
@@ -32,9 +34,13 @@ class ResponsesEndpoint:
         self._policy = KeepAlivePolicy(settings.keepalive_seconds, events=settings.keepalive_events)
 
     async def create(self, request: Request) -> ASGIApp:
-        self._service.model  # noqa: B018  # 503 while loading, before a large body is read
-        parsed = await _parsed(await read_body(request, self._settings.body_limit))
-        run = await self._service.create(parsed, request_id=request.state.request_id, owner=request.state.owner)
+        record = self._service.record(request.headers)
+        with _until_it_runs(record):
+            self._service.model  # noqa: B018  # 503 while loading, before a large body is read
+            parsed = await _parsed(await read_body(request, self._settings.body_limit))
+            run = await self._service.create(
+                parsed, request_id=request.state.request_id, owner=request.state.owner, record=record
+            )
         headers = [(b"x-antiphon-warning", "; ".join(run.warnings).encode())] if run.warnings else []
         if parsed.stream:
             return EventStream(run, headers, self._policy, self._settings.clock)
@@ -45,6 +51,22 @@ class ResponsesEndpoint:
         if request.headers.get("upgrade", "").lower() == "websocket":
             raise RequestRefused("WebSocket mode is not served here; use POST.", code="upgrade_required", status=426)
         raise HTTPException(405, headers={"Allow": "POST"})
+
+
+@contextmanager
+def _until_it_runs(record: RequestRecord) -> Iterator[None]:
+    """Records why a response did not begin; from then on its run records what becomes of it."""
+    try:
+        yield
+    except RequestRefused as refused:
+        record.refused(refused.status)
+        raise
+    except (ClientDisconnect, asyncio.CancelledError):
+        record.ended("cancelled")
+        raise
+    except Exception:
+        record.ended("failed")
+        raise
 
 
 async def _parsed(body: bytes) -> CreateResponse:

@@ -43,7 +43,7 @@ async def serve(
 ) -> None:
     """Listens at once, loads, serves until SIGINT, SIGTERM or `stop`.
 
-    Raises what the loader raises, after an orderly stop.
+    Raises what the loader raises, after an orderly stop. Otherwise the figures are logged in one line at the end.
     """
     config = uvicorn.Config(
         create_app(service, settings),
@@ -67,8 +67,14 @@ async def serve(
             stopping.cancel()
         if not loading.done():
             loading.cancel()
+        if not _failed(loading):
+            log.info("%s", service.metrics.summary())
     if loading.done():
         loading.result()
+
+
+def _failed(loading: asyncio.Task[None]) -> bool:
+    return loading.done() and not loading.cancelled() and loading.exception() is not None
 
 
 def _http(request_seconds: float) -> type[asyncio.Protocol] | Literal["auto"]:

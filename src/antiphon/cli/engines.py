@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from antiphon.cli.options import ServeOptions
 from antiphon.engine.base import Engine
+from antiphon.engine.observe import Observe
 from antiphon.hub import ModelFile, Progress
 from antiphon.serving.service import Loader, LoadProgress, Report
 
@@ -22,9 +23,9 @@ class _Stopped(Exception):
     """Raised out of a progress report, to end a download or a loading that nobody waits for any more."""
 
 
-def engine_loader(options: ServeOptions, fetch: Fetch) -> Loader:
-    """How the server gets its engine."""
-    return _scripted(options) if options.engine == "scripted" else _llama(options, fetch)
+def engine_loader(options: ServeOptions, fetch: Fetch, observe: Observe) -> Loader:
+    """How the server gets its engine. `observe` is told of each step, by an engine that computes."""
+    return _scripted(options) if options.engine == "scripted" else _llama(options, fetch, observe)
 
 
 def _scripted(options: ServeOptions) -> Loader:
@@ -39,7 +40,7 @@ def _scripted(options: ServeOptions) -> Loader:
     return load
 
 
-def _llama(options: ServeOptions, fetch: Fetch) -> Loader:
+def _llama(options: ServeOptions, fetch: Fetch, observe: Observe) -> Loader:
     async def load(report: Report) -> Engine:
         from antiphon.engine.llama import load as load_backend
         from antiphon.engine.worker import WorkerEngine

@@ -44,7 +44,7 @@ def run_server(options: ServeOptions, listening: socket.socket) -> int:
         keepalive_seconds=options.keepalive_seconds,
         keepalive_events=options.keepalive_events,
     )
-    loader = engine_loader(options, lambda report: fetch_model(options, report))
+    loader = engine_loader(options, lambda report: fetch_model(options, report), service.metrics.observe_step)
 
     def ready() -> None:
         sys.stdout.write(announcement(options, listening, service.model.name))

@@ -17,7 +17,9 @@ from antiphon.protocol.fold import Fold
 from antiphon.protocol.fragments import Fragment
 from antiphon.protocol.response import Failure, Response, Usage, usage
 from antiphon.protocol.stream import FinishReason, ResponseStream
+from antiphon.serving.metrics import Outcome
 from antiphon.serving.output import OutputReader
+from antiphon.serving.record import RequestRecord
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +41,7 @@ class Run:
         reader: OutputReader,
         steps: StepStream,
         prompt_tokens: int,
+        record: RequestRecord,
         warnings: tuple[str, ...] = (),
     ) -> None:
         self._request_id = request_id
@@ -47,6 +50,8 @@ class Run:
         self._reader = reader
         self._steps = steps
         self._prompt_tokens = prompt_tokens
+        self._record = record
+        self._outcome: Outcome = "cancelled"  # as long as there is no other end: whoever reads may leave at any time
         self._cancelled = False
         self.stopped = False
         self._made: list[Event] = []
@@ -58,8 +63,9 @@ class Run:
 
     async def events(self) -> AsyncIterator[list[Event]]:
         """The events in the pieces in which they should be sent."""
-        yield self._stream.start()
+        self._record.opened()
         try:
+            yield self._stream.start()
             async for events in self._generated():
                 yield events
         except Exception:
@@ -67,6 +73,7 @@ class Run:
             yield self._handed_over(self._failed())
         finally:
             self._steps.cancel()
+            self._record.ended(self._outcome, self._usage())
 
     async def respond(self) -> Response:
         """The whole response at once: the fold of the same events."""
@@ -95,6 +102,7 @@ class Run:
                 now, steps = steps[:count], steps[count:]
                 for together in [now] if merge else [[step] for step in now]:
                     self._feed(self._reader.read(together))
+                self._record.delivered(self._reader.output_tokens)
                 if self._reader.ended or now[-1].finish is not None:
                     yield self._handed_over(self._finished(now[-1].finish))
                     return
@@ -121,9 +129,11 @@ class Run:
         self._steps.cancel()
         self._feed(self._reader.finish())
         reason: FinishReason = "stop" if self._reader.ended or finish is Finish.STOP else "max_output_tokens"
+        self._outcome = "completed" if reason == "stop" else "incomplete"
         return self._stream.finish(reason, self._usage())
 
     def _failed(self) -> list[Event]:
+        self._outcome = "failed"
         what = "The server is shutting down" if self.stopped else "The model failed to answer"
         message = f"{what} (request {self._request_id})."
         return self._stream.fail(Failure("server_error", message), self._usage())

@@ -6,12 +6,13 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
+from opentelemetry.trace import TracerProvider
 
 from antiphon.engine.base import Engine, EngineBusy, EngineFailure, Generation, StepStream
 from antiphon.protocol.errors import RequestRefused
@@ -21,10 +22,13 @@ from antiphon.protocol.stream import ResponseStream
 from antiphon.protocol.tools import HostedTool
 from antiphon.serving.echo import first_response, wants_summary
 from antiphon.serving.generation import output_reader, sampling_of
+from antiphon.serving.metrics import Metrics
 from antiphon.serving.model import ServedModel
 from antiphon.serving.prompt import applied_effort, prompt_of
 from antiphon.serving.prompt_log import PromptLog
+from antiphon.serving.record import RequestRecord
 from antiphon.serving.run import Run
+from antiphon.serving.spans import start_span, tracer_of
 from antiphon.serving.support import check_support
 from antiphon.text.prompt import Prompt
 
@@ -64,7 +68,10 @@ Loader = Callable[[Report], Awaitable[Engine]]
 
 
 class Service:
-    """All of one server. `clock` gives Unix time in seconds, `now` the local time that templates may print."""
+    """All of one server. `clock` gives Unix time in seconds, `now` the local time that templates may print.
+
+    `tracing` makes the spans of requests; without it the process's own provider does, if it has one.
+    """
 
     def __init__(
         self,
@@ -73,11 +80,15 @@ class Service:
         new_id: IdSource = random_id,
         clock: Callable[[], float] = time.time,
         now: Callable[[], datetime] = datetime.now,
+        metrics: Metrics | None = None,
+        tracing: TracerProvider | None = None,
     ) -> None:
         self._options = options or Options()
         self._new_id = new_id
         self._clock = clock
         self._now = now
+        self.metrics = metrics or Metrics()
+        self._tracer = tracer_of(tracing)
         self._model: ServedModel | None = None
         self._draining = False
         path = self._options.log_prompts
@@ -145,11 +156,23 @@ class Service:
         """All names that are served, the model's own first."""
         return (self.model.name, *self._options.names)
 
-    async def create(self, request: CreateResponse, *, request_id: str = "", owner: str = "") -> Run:
+    def record(self, headers: Mapping[str, str]) -> RequestRecord:
+        """A request for a response has arrived: where its figures go. Its `traceparent` is in the headers."""
+        return RequestRecord(self.metrics, start_span(self._tracer, headers))
+
+    async def create(
+        self,
+        request: CreateResponse,
+        *,
+        request_id: str = "",
+        owner: str = "",
+        record: RequestRecord | None = None,
+    ) -> Run:
         """Starts a response. Everything that can be refused is refused here, before the first byte.
 
         `request_id` is what a client is told if the answer fails later; the response's own id if there is none. What
-        is computed for one `owner` is reused for that owner alone, unless the operator chose to share.
+        is computed for one `owner` is reused for that owner alone, unless the operator chose to share. The run ends the
+        `record` that it is given; a refusal does not.
 
         Raises `RequestRefused`: what is not served, a prompt that does not fit, a full queue (429), an engine that is
         gone (503).
@@ -159,6 +182,8 @@ class Service:
         sampling = sampling_of(request, model)
         prompt = await _prompt(model, request)
         response_id = self._new_id(RESPONSE)
+        record = record or self.record({})
+        record.accepted(request, response_id=response_id, model=model.name)
         reader = output_reader(model, prompt, request)
         stream = self._stream(request, response_id, model)
         if self._prompt_log is not None:
@@ -179,6 +204,7 @@ class Service:
             reader=reader,
             steps=steps,
             prompt_tokens=len(prompt.tokens),
+            record=record,
             warnings=_warnings(request, response_id),
         )
 
