@@ -5,13 +5,21 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
+from antiphon.cli.errors import CommandError
 from antiphon.cli.options import ServeOptions
 from antiphon.engine.base import Engine
 from antiphon.engine.observe import Observe
 from antiphon.hub import ModelFile, Progress
 from antiphon.serving.service import Loader, LoadProgress, Report
+
+if TYPE_CHECKING:
+    from antiphon.engine.prefix_store import PrefixStore
+    from antiphon.engine.stepper import Options as EngineOptions
+
+UNKNOWN_MEMORY = 4 << 30
+"""Bytes that are taken to be free where the system does not say."""
 
 Fetch = Callable[[Callable[[Progress], None]], ModelFile]
 """Fetches the model's file; blocks."""
@@ -67,9 +75,38 @@ def _llama(options: ServeOptions, fetch: Fetch, observe: Observe) -> Loader:
             ),
             stopped,
         )
-        return WorkerEngine(backend, max_queue=options.max_queue)
+        return WorkerEngine(
+            backend,
+            max_queue=options.max_queue,
+            options=_prefixes(options),
+            store=_store(options, backend.fingerprint) if backend.can_trim else None,
+            observe=observe,
+        )
 
     return load
+
+
+def _prefixes(options: ServeOptions) -> EngineOptions:
+    from antiphon.engine.llama.machine import available_memory
+    from antiphon.engine.stepper import Options
+
+    ram = options.prefix_ram
+    return Options(
+        prefix_ram=(available_memory() or UNKNOWN_MEMORY) // 4 if ram is None else ram,
+        prefix_disk=options.prefix_dir_size,
+        step_target=options.step_target,
+    )
+
+
+def _store(options: ServeOptions, fingerprint: str) -> PrefixStore | None:
+    from antiphon.engine.prefix_store import PrefixStore, PrefixStoreError
+
+    if options.prefix_dir is None:
+        return None
+    try:
+        return PrefixStore(options.prefix_dir, fingerprint)
+    except PrefixStoreError as error:
+        raise CommandError(f"--prefix-dir (ANTIPHON_PREFIX_DIR): {error}") from error
 
 
 async def _in_thread(work: Callable[[], _T], stopped: threading.Event) -> _T:

@@ -8,7 +8,10 @@ from msgspec import Struct
 
 
 class StepReport(Struct, frozen=True, kw_only=True, gc=False):
-    """One step, and the state behind it. What is "so far" counts from the engine's start."""
+    """One step, and the state behind it. What is "so far" counts from the engine's start.
+
+    A step of nothing (no sequence, no prompt token, no seconds) says that the engine has nothing left to do.
+    """
 
     seconds: float  # planning, computing, sampling, handing over
     native_seconds: float  # of these, in machine code

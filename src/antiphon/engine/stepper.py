@@ -72,8 +72,11 @@ class Stepper:
             batch_tokens=backend.batch_tokens,
             context_length=backend.info.context_length,
         )
-        if store is not None:
-            self._cache.adopt([record for record, _ in store.scan()])
+
+    def open(self) -> None:
+        """Takes in what an earlier process left in files. Before anything else, on the stepper's thread."""
+        if self._store is not None:
+            self._cache.adopt([record for record, _ in self._store.scan()])
             self._transfer()
 
     def add(self, generation: Generation) -> Sequence:
@@ -91,6 +94,7 @@ class Stepper:
             self._state.apply(decision)
         if isinstance(decision, Idle):
             self._tidy()
+            self._tell(0, 0, 0.0, 0.0)
             return None
         decoding = sum(sequence.pending == 1 for sequence, _ in decision.parts)
         prefilled = sum(count for _, count in decision.parts) - decoding
@@ -98,9 +102,7 @@ class Stepper:
         self._transfer()
         seconds = self._clock() - start
         self._adapt(decoding, prefilled, seconds)
-        if self._observe is not None:
-            native = self._backend.native_seconds - native
-            self._observe(self._report(decoding, prefilled, seconds, native))
+        self._tell(decoding, prefilled, seconds, self._backend.native_seconds - native)
         return outcomes
 
     def close(self, wait: Wait | None) -> None:
@@ -233,9 +235,11 @@ class Stepper:
         if self._pace.threads != self._backend.threads:
             self._backend.set_threads(self._pace.threads)
 
-    def _report(self, decoding: int, prefilled: int, seconds: float, native: float) -> StepReport:
+    def _tell(self, decoding: int, prefilled: int, seconds: float, native: float) -> None:
+        if self._observe is None:
+            return
         state, shelf = self._state, self._cache.shelf
-        return StepReport(
+        report = StepReport(
             seconds=seconds,
             native_seconds=native,
             decoding=decoding,
@@ -251,6 +255,7 @@ class Stepper:
             ram_bytes=shelf.in_ram * self._cell_bytes,
             disk_bytes=shelf.on_disk * self._cell_bytes,
         )
+        self._observe(report)
 
 
 def _close(sequence: Sequence) -> None:

@@ -131,6 +131,7 @@ class WorkerEngine:
     def _run(self, worker: _Worker) -> None:
         failure: EngineFailure = EngineClosed("the engine was closed")
         try:
+            worker.stepper.open()
             while worker.receive(self._inbox):
                 outcomes = worker.step()
                 if outcomes:

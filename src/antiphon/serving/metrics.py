@@ -114,7 +114,8 @@ class Metrics:
 
     def observe_step(self, report: StepReport) -> None:
         """An `engine.observe.Observe`: keeps the report, adds up what it says of its step alone."""
-        self.steps[_phase(report)].observe(report.seconds)
+        if report.decoding or report.prefilled:
+            self.steps[_phase(report)].observe(report.seconds)
         self.native_seconds += report.native_seconds
         # A sequence that ended with the step does not run any more, but it did.
         running = max(report.running, report.decoding)
@@ -137,7 +138,7 @@ class Metrics:
 
     @property
     def running(self) -> int:
-        """Sequences that the engine runs. An engine that has nothing left to do reports no step that would say so."""
+        """Sequences that the engine runs. Between two reports, no more than there are responses."""
         return min(self.report.running, self.open)
 
     @property
