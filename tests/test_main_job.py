@@ -76,7 +76,7 @@ def client(serving: Serving) -> Iterator[OpenAI]:
 @pytest.fixture(scope="module")
 def count_tokens() -> Iterator[Any]:
     """How many tokens the model's own tokenizer makes of a prompt."""
-    backend = load(default_model_path(), context_length=512, slots=1)
+    backend = load(default_model_path(), context_length=512, lanes=1)
     yield lambda text: len(backend.tokenizer.encode(text, control=True))
     backend.close()
 

@@ -110,6 +110,15 @@ class PrefixCache:
         """A sequence does not use the path any more."""
         self._pin(leaf.path(), -1)
 
+    def distrust(self, leaf: Node) -> None:
+        """What the path holds may be wrong: the part of it that nobody uses is thrown away, with all that follows."""
+        suspect = next((node for node in leaf.path() if not node.users), None)
+        for node in suspect.subtree() if suspect is not None else ():
+            if node.resident:
+                self._vacate(node)
+        if suspect is not None:
+            self._forget([suspect])
+
     def _pin(self, nodes: Seq[Node], count: int) -> None:
         self._clock += 1
         for node in nodes:

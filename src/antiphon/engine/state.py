@@ -119,10 +119,13 @@ class State:
             self._leave(sequence)
 
     def drop(self, sequence: Sequence) -> None:
-        """As `remove`, for a sequence whose own cells cannot be trusted any more."""
-        if sequence.leaf is not None:
-            sequence.computed = sequence.leaf.end
+        """As `remove`, for a sequence whose cells cannot be trusted any more, nor the prefix that nobody else uses."""
+        leaf = sequence.leaf
+        if leaf is not None:
+            sequence.computed = leaf.end
         self.remove(sequence)
+        if leaf is not None:
+            self.cache.distrust(leaf)
 
     def apply(self, change: Change) -> None:
         """Books a decision; what the backend must do for it goes into the next batch."""
