@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
+from typing import NamedTuple
 
 from antiphon.engine.backend import Parcel
 from antiphon.engine.base import EngineFailure, Finish, Generation, Sampling
 from antiphon.engine.prefix_cache import PrefixCache
+from antiphon.engine.prefix_file import rooted
 from antiphon.engine.prefix_shelf import Kind, Shelf
+from antiphon.engine.prefix_store import Record
 from antiphon.engine.prefix_tree import Copy, Node, Tree
 from antiphon.engine.scheduler import decide
 from antiphon.engine.sequence import Sequence
@@ -17,6 +20,11 @@ from antiphon.engine.state import Compute, Decision, Idle, Preempt, State
 from tests.engine.arithmetic_backend import ArithmeticBackend, Ends, never
 
 BOOKS = (State, Sequence, PrefixCache, Shelf, Tree, Node, Copy, Parcel)
+
+
+class File(NamedTuple):
+    record: Record
+    data: bytes
 
 
 def picture(thing: object) -> object:
@@ -78,7 +86,7 @@ class Drive:
             batch_tokens=backend.batch_tokens,
             context_length=backend.info.context_length,
         )
-        self.files: dict[bytes, bytes] = {}
+        self.files: dict[bytes, File] = {}  # the least recently used first
         self.refuses: Callable[[bytes], bool] = lambda key: False  # files that cannot be written or read
         self.delay = delay
         self.arrived: list[Sequence] = []
@@ -108,6 +116,14 @@ class Drive:
         """The context is lost, in the batch of the youngest."""
         self.state.lost(self.state.running[-1:])
         self.backend.reset()
+        self._check_state()
+
+    def adopt(self, files: dict[bytes, File]) -> None:
+        """An earlier process left these files; the store removes those whose path is not whole."""
+        usable = {record.key for record in rooted(file.record for file in files.values())}
+        self.files = {key: file for key, file in files.items() if key in usable}
+        self.cache.adopt([file.record for file in self.files.values()])
+        self._transfer()
         self._check_state()
 
     def step(self) -> list[Decision]:
@@ -208,12 +224,17 @@ class Drive:
         if kind is Kind.REMOVE:
             self.files.pop(key, None)
         elif kind is Kind.READ:
-            self.cache.read_done(copy, None if self.refuses(key) else self.files.get(key))
+            file = self.files.pop(key, None)
+            if file is not None and not self.refuses(key):
+                self.files[key] = file
+                self.cache.read_done(copy, file.data)
+            else:
+                self.cache.read_done(copy, None)
         else:
             data = copy.parcel.data if copy.parcel is not None else None
             written = data is not None and not self.refuses(key)
             if data is not None and written:
-                self.files[key] = bytes(data)
+                self.files[key] = File(copy.record, bytes(data))
             self.cache.write_done(copy, written)
 
     def _check_cache(self) -> None:
@@ -232,6 +253,11 @@ class Drive:
         if sequence.sampler is not None:
             sequence.sampler.close()
             sequence.sampler = None
+
+
+    def node(self, tokens: Seq[int], owner: str = "") -> Node:
+        """The deepest node that begins like these tokens."""
+        return self.cache.tree.match(owner, tokens, len(tokens))[0]
 
 
 def drive(
@@ -257,6 +283,13 @@ def drive(
         ends=ends,
     )
     return Drive(backend, ram=ram, disk=disk, delay=delay)
+
+
+def restarted(old: Drive, *, lanes: int = 3, nodes: int = 24, cells: int = 2048) -> Drive:
+    """Another process that finds the files of the old one."""
+    d = drive(lanes=lanes, nodes=nodes, cells=cells, ram=old.ram, disk=old.disk, delay=old.delay)
+    d.adopt(old.files)
+    return d
 
 
 def text(length: int, start: int = 0) -> list[int]:
