@@ -17,6 +17,7 @@ from antiphon.engine.pace import (
     LONGEST_DEBT,
     LONGEST_WAIT,
     SHARE,
+    SHORTEST_WAIT,
     TRIAL_STEPS,
     Pace,
     ladder,
@@ -192,6 +193,34 @@ def test_a_machine_that_was_never_quiet() -> None:
     assert set(used[FIRST_WAIT + TRIAL_STEPS :][:200]) == {1}
 
 
+def test_a_machine_that_was_never_quiet_raises_no_alarm_afterwards() -> None:
+    """The least cost known was far too high: what comes after the first trial is normal."""
+    pace, machine = make(), Machine(1, noise=0, outliers=0)
+    machine.busy, machine.taken = 1, 100
+    used = decode(pace, machine, FIRST_WAIT + TRIAL_STEPS + SHORTEST_WAIT)
+    assert used[FIRST_WAIT:] == [1] * (TRIAL_STEPS + SHORTEST_WAIT)
+
+
+def test_one_thread_of_a_slow_machine_is_normal_after_a_while() -> None:
+    """Otherwise every further slow step would count as a load that is new."""
+    pace, machine = make(), Machine(1, noise=0, outliers=0)
+    machine.busy, machine.taken = 1, 100
+    decode(pace, machine, 100)
+    machine.scale = 3
+    decode(pace, machine, 50)
+    machine.busy = 0
+    used = decode(pace, machine, 400)
+    assert settled(used) == 2
+
+
+def test_a_number_of_sequences_first_seen_under_load_is_no_measure_of_quiet() -> None:
+    pace, machine = make(), Machine(1, noise=0, outliers=0)
+    decode(pace, machine, 500, 4)
+    machine.busy, machine.taken = 1, 3
+    decode(pace, machine, 5, 4)
+    assert 1 in decode(pace, machine, 30, lambda step: 5 + step % 3)
+
+
 def test_many_cores_of_which_some_are_taken() -> None:
     """One less does not help when four are taken: the next number below is tried in the same row."""
     for busy, best in ((1, 15), (4, 8), (10, 4)):
@@ -202,6 +231,36 @@ def test_many_cores_of_which_some_are_taken() -> None:
         assert settled(decode(pace, machine, 300)) == best
         machine.busy = 0
         assert settled(decode(pace, machine, 10_000)) == 16
+
+
+def test_more_threads_are_looked_for_soon_after_each_new_load() -> None:
+    pace, machine = make(), Machine(1, noise=0, outliers=0)
+    machine.taken = 2.5
+    for _ in range(2):
+        decode(pace, machine, 5000)
+        machine.busy = 1
+        used = decode(pace, machine, 5000)
+        first = used.index(1) + TRIAL_STEPS
+        assert used[first:].index(2) == SHORTEST_WAIT
+        machine.busy = 0
+
+
+def test_what_looking_for_more_threads_costs_is_paid_back() -> None:
+    pace, machine = make(), Machine(1, noise=0, outliers=0)
+    machine.taken, machine.busy = 100, 1
+    decode(pace, machine, 100)
+    used = decode(pace, machine, 50_000)
+    assert used.count(2) >= 5
+    assert used.count(2) * machine.seconds(4, 0, 2) <= 1.1 * SHARE * len(used) * machine.seconds(4, 0, 1)
+
+
+def test_a_machine_that_is_quiet_again_is_climbed_in_one_go() -> None:
+    pace, machine = make(16), Machine(1, cores=16, noise=0, outliers=0)
+    machine.taken, machine.busy = 100, 10
+    assert settled(decode(pace, machine, 300)) == 4
+    machine.busy = 0
+    used = decode(pace, machine, 10_000)
+    assert used.index(16) - used.index(8) <= 3 * (TRIAL_STEPS + 1)
 
 
 LOADS: dict[str, Callable[[int], bool]] = {

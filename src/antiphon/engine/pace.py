@@ -241,6 +241,7 @@ class ThreadChoice:
     def _decide(self, trial: Trial) -> None:
         self._trial, self._paused, self._excess = None, False, 0.0
         cost, rung = trial.best or (trial.base, self._at)
+        cost = max(cost, 1.0)  # What was less becomes the least known with the next step.
         paid_back = min(trial.loss / SHARE, LONGEST_DEBT)
         self._wait = max(self._next_pause(rung, trial.alarm), trial.steps / SHARE, paid_back)
         if self._at < rung < len(self._rungs) - 1:
