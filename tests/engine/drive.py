@@ -17,7 +17,7 @@ from antiphon.engine.prefix_tree import Copy, Node, Tree
 from antiphon.engine.scheduler import decide
 from antiphon.engine.sequence import Sequence
 from antiphon.engine.state import Compute, Decision, Idle, Preempt, State
-from tests.engine.arithmetic_backend import ArithmeticBackend, Ends, never
+from tests.engine.arithmetic_backend import ArithmeticBackend, Ends, alone, never
 
 BOOKS = (State, Sequence, PrefixCache, Shelf, Tree, Node, Copy, Parcel)
 
@@ -110,6 +110,12 @@ class Drive:
     def cancel(self, sequence: Sequence) -> None:
         self.state.remove(sequence)
         self._end(sequence, None)
+        self._check_state()
+
+    def fail(self, sequence: Sequence) -> None:
+        """The backend cannot go on with this one."""
+        self.state.drop(sequence)
+        self._end(sequence, EngineFailure("dropped"))
         self._check_state()
 
     def lose(self) -> None:
@@ -254,7 +260,6 @@ class Drive:
             sequence.sampler.close()
             sequence.sampler = None
 
-
     def node(self, tokens: Seq[int], owner: str = "") -> Node:
         """The deepest node that begins like these tokens."""
         return self.cache.tree.match(owner, tokens, len(tokens))[0]
@@ -295,3 +300,13 @@ def restarted(old: Drive, *, lanes: int = 3, nodes: int = 24, cells: int = 2048)
 def text(length: int, start: int = 0) -> list[int]:
     """A prompt; two with different starts have no prefix in common."""
     return [(start + place) % 251 for place in range(length)]
+
+
+def lengths(d: Drive) -> list[int]:
+    return [len(node) for node in d.cache.tree.nodes()]
+
+
+def right(d: Drive, *sequences: Sequence) -> bool:
+    """Whether each said what it says alone."""
+    said = [(d.outputs[one], one.generation.prompt) for one in sequences]
+    return all(output and output == alone(prompt, len(output)) for output, prompt in said)

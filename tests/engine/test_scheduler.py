@@ -213,15 +213,30 @@ def test_dropping_empties_the_lane_even_where_the_count_says_it_is_empty(steps: 
     assert d.state.batch().moves == (Trim(lane, 0),)
 
 
-def test_dropping_keeps_the_prefix_that_was_there_before() -> None:
+def test_dropping_throws_away_the_prefix_that_nobody_else_uses() -> None:
+    """What it has read may be what was wrong."""
     d = drive()
     d.add(text(40), max_tokens=1)
+    d.run()
+    d.add([*text(40), *text(20, start=100)], max_tokens=1)
     d.run()
     sequence = d.add([*text(40), 7, 8, 9])
     d.step()
     d.state.drop(sequence)
-    assert [node.tokens for node in d.cache.tree.nodes()] == [text(40)]
-    assert d.state.free == d.backend.cells - 40
+    assert list(d.cache.tree.nodes()) == []
+    assert d.state.free == d.backend.cells
+
+
+def test_dropping_keeps_what_others_use() -> None:
+    d = drive()
+    d.add(text(40), max_tokens=1)
+    d.run()
+    sequence, other = d.add([*text(40), 7, 8, 9]), d.add([*text(30), 255], max_tokens=2)
+    d.step()
+    d.fail(sequence)
+    assert [node.tokens for node in d.cache.tree.nodes()] == [text(30)]
+    d.run()
+    assert d.outputs[other] == alone([*text(30), 255], 2)
 
 
 def test_dropping_who_waits_touches_no_lane() -> None:
