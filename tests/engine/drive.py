@@ -16,7 +16,7 @@ from antiphon.engine.prefix_store import Record
 from antiphon.engine.prefix_tree import Copy, Node, Tree
 from antiphon.engine.scheduler import decide
 from antiphon.engine.sequence import Sequence
-from antiphon.engine.state import Compute, Decision, Idle, Preempt, State
+from antiphon.engine.state import Compute, Decision, Evict, Idle, Preempt, State
 from tests.engine.arithmetic_backend import ArithmeticBackend, Ends, alone, never
 
 BOOKS = (State, Sequence, PrefixCache, Shelf, Tree, Node, Copy, Parcel)
@@ -310,3 +310,17 @@ def right(d: Drive, *sequences: Sequence) -> bool:
     """Whether each said what it says alone."""
     said = [(d.outputs[one], one.generation.prompt) for one in sequences]
     return all(output and output == alone(prompt, len(output)) for output, prompt in said)
+
+
+def known(d: Drive, prompt: list[int]) -> Node:
+    """A prefix in the cache."""
+    d.add(prompt, max_tokens=1)
+    d.run()
+    return d.node(prompt)
+
+
+def put_out(d: Drive, *nodes: Node) -> None:
+    """Prefixes leave the cache, and whatever is written is written."""
+    for node in nodes:
+        d.state.apply(Evict(node))
+    d.run()

@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
-from antiphon.engine.prefix_tree import Node
 from antiphon.engine.state import Evict
-from tests.engine.drive import Drive, drive, right, text
-
-
-def known(d: Drive, prompt: list[int]) -> Node:
-    """A prefix in the cache."""
-    d.add(prompt, max_tokens=1)
-    d.run()
-    return d.node(prompt)
+from tests.engine.drive import drive, known, right, text
 
 
 def test_after_a_loss_everybody_is_computed_again_in_the_same_order() -> None:

@@ -33,6 +33,7 @@ class PrefixCache:
         self._slots = tuple(slots)
         self._free_slots = deque(self._slots)
         self._nodes: dict[int, Node] = {}  # by slot
+        self._origins: dict[int, Copy] = {}  # by slot, what was last restored into it
         self._clock = 0
 
     def adopt(self, records: Seq[Record]) -> None:
@@ -231,8 +232,9 @@ class PrefixCache:
         self._forget([node for node in self.tree.nodes() if node.copy is None])
 
     def spoiled(self, slot: int) -> None:
-        """What was restored into this slot cannot be restored: it is kept no longer."""
-        copy = self._nodes[slot].copy
+        """What was restored into this slot cannot be restored: it is kept no longer. Its node may have left the slot
+        already. Call `lost` behind it."""
+        copy = self._origins.get(slot)
         if copy is not None:
             self.shelf.discard(copy)
 
@@ -252,6 +254,7 @@ class PrefixCache:
         if not self._free_slots or node.copy is None or node.copy.parcel is None:
             return False
         self._occupy(node)
+        self._origins[node.slot] = node.copy
         self.moves.append(Restore(node.slot, node.copy.parcel, node.start, node.end))
         self.restored += len(node)
         return True
