@@ -155,7 +155,7 @@ class Drive:
 
     def run(self) -> None:
         """Until nothing is left to do."""
-        while not isinstance(self.step()[-1], Idle) or self._under_way or self.shelf.transfers:
+        while self.step() != [Idle()] or self._under_way or self.shelf.transfers or self.state.waiting:
             pass
 
     def _check_parts(self, decision: Compute) -> None:

@@ -15,7 +15,7 @@ Paths = list[list[int]]
 paths = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=8), max_size=12)
 
 
-def tree_of(*prompts: Sequence[int], owner: str = "") -> Tree:
+def tree_of(*prompts: list[int], owner: str = "") -> Tree:
     tree = Tree()
     for prompt in prompts:
         graft(tree.root(owner), prompt)

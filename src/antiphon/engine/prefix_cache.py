@@ -40,9 +40,9 @@ class PrefixCache:
         """What an earlier process left in files, the least recently used first. What is there twice is removed."""
         self._clock = len(records)
         ends: dict[bytes, Node] = {}
-        for used, record in sorted(enumerate(records), key=lambda pair: pair[1].start):
+        for used, record in sorted(enumerate(records), key=lambda pair: (pair[1].start, len(pair[1].tokens))):
             parent = ends.get(record.parent) if record.start else self.tree.root(record.owner)
-            node = graft(parent, record.tokens) if parent is not None else None
+            node = graft(parent, list(record.tokens)) if parent is not None else None
             self.shelf.take_in(node, record)
             if node is not None:
                 ends[record.key] = node
@@ -210,7 +210,9 @@ class PrefixCache:
         self._forget([node] if node.copy is None else self.shelf.shrink())
 
     def persist(self, node: Node) -> None:
-        """The node is written to a file as well."""
+        """The node is written to a file as well, one that ends where the node does."""
+        if node.copy is not None and node.copy.end > node.end:
+            self.shelf.let_go(node)
         self.shelf.write(node.copy or self._save(node), leaving=node.resident)
 
     def fetch(self, leaf: Node) -> None:
@@ -277,11 +279,23 @@ def _last_use(node: Node) -> int:
 
 
 def _unsaved(node: Node) -> bool:
-    saved = node.copy is not None and (node.copy.stored or node.copy.busy)
-    parent = node.parent
-    return (
-        not saved and parent is not None and (parent.parent is None or (parent.copy is not None and parent.copy.stored))
-    )
+    """Whether the node has no file that ends where it does, and can be given one that is no orphan."""
+    copy, start = node.copy, node.start
+    if node.parent is None or _stored(node) or (copy is not None and copy.busy):
+        return False
+    if copy is not None:
+        if copy.end > node.end and not node.resident:
+            return False  # A copy that goes on behind the node can only be replaced from the cache.
+        start = copy.start if copy.end == node.end else start
+    above = node.parent
+    while above.parent is not None and above.end > start:
+        above = above.parent
+    return above.end == start and (above.parent is None or _stored(above))
+
+
+def _stored(node: Node) -> bool:
+    """Whether a file ends where the node does, so that another one can go on from there."""
+    return node.copy is not None and node.copy.stored and node.copy.end == node.end
 
 
 def _mergeable(node: Node) -> bool:

@@ -132,7 +132,7 @@ class Shelf:
     def _coldest(self, *, in_ram: bool) -> Copy | None:
         """The least recently used copy that nobody is just about to use."""
         copies = (copy for copy in self._copies if (copy.counted if in_ram else copy.stored and not copy.busy))
-        return min((copy for copy in copies if not _awaited(copy)), key=_last_use, default=None)
+        return min((copy for copy in copies if not _awaited(copy)), key=_order_of_leaving, default=None)
 
     def _out_of_ram(self, copy: Copy) -> list[Node]:
         if copy.stored:
@@ -146,7 +146,7 @@ class Shelf:
 
     def _out_of_files(self, copy: Copy) -> list[Node]:
         self._unstore(copy)
-        return [] if copy.parcel is not None else self.discard(copy)
+        return [] if copy.counted else self.discard(copy)  # What was only fetched counts on its file.
 
     def _unstore(self, copy: Copy) -> None:
         copy.stored = False
@@ -230,6 +230,11 @@ def _record(node: Node) -> Record:
 
 def _last_use(copy: Copy) -> int:
     return max(node.used for node in copy.nodes)
+
+
+def _order_of_leaving(copy: Copy) -> tuple[int, int]:
+    """Of those that were used together the end of a path first: it is of no use without its start."""
+    return _last_use(copy), -copy.end
 
 
 def _awaited(copy: Copy) -> bool:

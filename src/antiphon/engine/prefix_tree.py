@@ -159,14 +159,14 @@ def remove(node: Node) -> None:
     del node.parent.children[node.tokens[0]]
 
 
-def graft(parent: Node, tokens: Sequence[int]) -> Node | None:
+def graft(parent: Node, tokens: list[int]) -> Node | None:
     """A new node at the end of the path `tokens` below `parent`, cut where paths branch; None: all of it is known."""
     node, length = parent, 0
     while length < len(tokens) and (child := node.children.get(tokens[length])):
         common = common_prefix(child.tokens, tokens, length, len(tokens))
         node = child if common == len(child) else split(child, common)
         length += common
-    return add_child(node, list(tokens[length:])) if length < len(tokens) else None
+    return add_child(node, tokens[length:]) if length < len(tokens) else None
 
 
 def common_prefix(tokens: Sequence[int], others: Sequence[int], offset: int, limit: int) -> int:
