@@ -25,7 +25,7 @@ from antiphon.engine.backend import (
     Share,
     Trim,
 )
-from antiphon.engine.base import EngineFailure, ModelInfo, Sampling, TokenLogprob
+from antiphon.engine.base import EngineClosed, EngineFailure, ModelInfo, Sampling, TokenLogprob
 from antiphon.engine.byte_tokenizer import ByteTokenizer
 
 CONTROL = ("<|im_start|>", "<|im_end|>")
@@ -43,6 +43,14 @@ class Hook:
 
         It may block, or raise `CellsExhausted`, `EngineFailure` or anything else.
         """
+
+    def refuses(self, tokens: Sequence[int]) -> Exception | None:
+        """What a batch fails of that computes these tokens of a sequence."""
+        return None
+
+    def saved(self, data: bytes) -> bytes:
+        """What a saved state is when it is asked for again."""
+        return data
 
     def fails(self, tokens: Sequence[int]) -> bool:
         """Whether the machine cannot sample behind these tokens: that sequence's own fault."""
@@ -167,7 +175,10 @@ class ArithmeticBackend:
         try:
             self._hook.before(self.executions - 1)
             if self._aborted.is_set():
-                raise EngineFailure("aborted")
+                raise EngineClosed("aborted")
+            for error in (self._hook.refuses(entry.tokens) for entry in batch.entries):
+                if error is not None:
+                    raise error
         except ContextLost:
             self._lost = True
             raise
@@ -222,7 +233,7 @@ class ArithmeticBackend:
         elif isinstance(move, Save):
             assert self._slots[move.slot], f"{move} of an empty slot"
             held = sorted((at, cell.token) for at, cell in self._slots[move.slot].items())
-            move.parcel.data = json.dumps(held).encode()
+            move.parcel.data = self._hook.saved(json.dumps(held).encode())
         else:
             self._restore(move)
 

@@ -25,7 +25,7 @@ async def test_what_the_backend_is_the_engine_is() -> None:
 
 @pytest.mark.parametrize("can_trim", [True, False])
 async def test_many_at_once_are_each_answered_as_if_alone(can_trim: bool) -> None:
-    backend = ArithmeticBackend(slots=4, cells=200, can_trim=can_trim)
+    backend = ArithmeticBackend(lanes=4, cells=200, can_trim=can_trim)
     requests = [([*text(n % 50), n], 1 + n % 60) for n in range(100)]
     async with serving(backend) as engine:
         streams = [submit(engine, prompt, limit, seed=n) for n, (prompt, limit) in enumerate(requests)]
@@ -45,7 +45,7 @@ async def test_a_second_turn_finds_the_first_one_in_the_cache() -> None:
 
 
 async def test_what_was_preempted_tells_what_was_cached_at_first() -> None:
-    backend = ArithmeticBackend(slots=2, cells=128)
+    backend = ArithmeticBackend(lanes=2, cells=128)
     async with serving(backend) as engine:
         streams = [submit(engine, [*text(1, start), *text(20)]) for start in (100, 200)]
         outputs = await asyncio.gather(*map(output, streams))
@@ -56,7 +56,7 @@ async def test_what_was_preempted_tells_what_was_cached_at_first() -> None:
 async def test_one_wake_up_a_step_for_the_whole_batch() -> None:
     """Who sees a step of one stream finds that step of all the others there already."""
     gate = Gate(0)
-    async with serving(ArithmeticBackend(slots=4, hook=gate)) as engine:
+    async with serving(ArithmeticBackend(lanes=4, hook=gate)) as engine:
         first = submit(engine, [1], 9)
         await gate.reached()
         others = [submit(engine, [2, n], 8) for n in range(3)]
@@ -72,7 +72,7 @@ async def test_one_wake_up_a_step_for_the_whole_batch() -> None:
 
 async def test_a_full_queue_is_busy_until_there_is_room() -> None:
     gate = Gate(0)
-    async with serving(ArithmeticBackend(slots=2, hook=gate), max_queue=3) as engine:
+    async with serving(ArithmeticBackend(lanes=2, hook=gate), max_queue=3) as engine:
         streams = [submit(engine, [n], 2) for n in range(5)]
         await gate.reached()
         for _ in range(2):
@@ -87,7 +87,7 @@ async def test_a_full_queue_is_busy_until_there_is_room() -> None:
 async def test_cancelling_makes_room_at_once_but_not_without_bound() -> None:
     """While the thread computes, what comes and goes piles up in the inbox."""
     gate = Gate(0)
-    async with serving(ArithmeticBackend(slots=2, hook=gate), max_queue=8) as engine:
+    async with serving(ArithmeticBackend(lanes=2, hook=gate), max_queue=8) as engine:
         stream = submit(engine, text(30), 5)
         await gate.reached()
         submit(engine, [1]).cancel()
@@ -114,7 +114,7 @@ async def test_a_prompt_that_could_never_be_computed_is_refused_at_once(length: 
 
 async def test_cancelling_who_waits() -> None:
     gate = Gate(0)
-    async with serving(ArithmeticBackend(slots=1, hook=gate)) as engine:
+    async with serving(ArithmeticBackend(lanes=1, hook=gate)) as engine:
         running = submit(engine, text(20), 3)
         await gate.reached()
         waiting, behind = submit(engine, text(20, start=50), 3), submit(engine, text(20, start=100), 3)
@@ -187,7 +187,7 @@ async def test_cancelling_when_the_end_is_already_on_its_way() -> None:
 async def test_closing_ends_a_running_step(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, LOGGER)
     gate = Gate(2)
-    async with serving(ArithmeticBackend(slots=1, hook=gate)) as engine:
+    async with serving(ArithmeticBackend(lanes=1, hook=gate)) as engine:
         running, waiting = submit(engine, text(8)), submit(engine, text(8))
         reader = asyncio.create_task(read(waiting))
         await gate.reached(2)

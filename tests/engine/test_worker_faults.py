@@ -4,42 +4,142 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from antiphon.engine.backend import CellsExhausted
+from antiphon.engine.backend import CellsExhausted, ContextLost
 from antiphon.engine.base import EngineFailure, Generation, Sampling, Step
 from antiphon.engine.worker import WorkerEngine
 from tests.engine.arithmetic_backend import ArithmeticBackend, Hook, alone
-from tests.engine.worker_support import LOGGER, Both, Fault, Gate, failed, output, read, serving, submit, text, works
+from tests.engine.worker_support import (
+    LOGGER,
+    POISON,
+    Both,
+    Fault,
+    Gate,
+    Poison,
+    failed,
+    output,
+    read,
+    serving,
+    submit,
+    text,
+    works,
+)
 
 
-@pytest.mark.parametrize("at", range(8))
-async def test_a_failing_step_fails_its_own_sequences_only(at: int, caplog: pytest.LogCaptureFixture) -> None:
-    """Two slots for four requests: who waits is answered, whenever the others fail. No step may spoil a later one."""
+@pytest.mark.parametrize("at", range(7))
+@pytest.mark.parametrize("error", [EngineFailure("device lost"), ContextLost("device lost")])
+async def test_what_fails_once_in_company_costs_nobody_anything(
+    at: int, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.CRITICAL, LOGGER)
-    backend = ArithmeticBackend(slots=2, batch_tokens=8, hook=Fault(EngineFailure("device lost"), at))
+    backend = ArithmeticBackend(lanes=2, batch_tokens=8, hook=Fault(error, at))
     requests = [(text(5 + 3 * n, 50 * n), 2 + n) for n in range(4)]
     async with serving(backend) as engine:
         streams = [submit(engine, prompt, limit) for prompt, limit in requests]
-        lost = await asyncio.gather(*map(failed, streams))
-        assert 1 <= sum(lost) <= 2
-        for (prompt, limit), stream, gone in zip(requests, streams, lost, strict=True):
-            again = submit(engine, prompt, limit)
-            assert stream.closed
-            assert await output(again) == alone(prompt, limit), gone
+        assert await asyncio.gather(*map(output, streams)) == [alone(*request) for request in requests]
+        await works(engine)
+    assert backend.resets == isinstance(error, ContextLost)
+
+
+@pytest.mark.parametrize("place", range(3))
+async def test_who_breaks_every_batch_ends_and_the_others_are_answered(
+    place: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL, LOGGER)
+    prompts = [text(8, 50 * n) for n in range(3)]
+    prompts[place].append(POISON)
+    gate = Gate(0)
+    async with serving(ArithmeticBackend(hook=Both(gate, Poison(EngineFailure("not a number"))))) as engine:
+        first = submit(engine, text(8, 200), 12)
+        await gate.reached()
+        streams = [submit(engine, prompt, 9) for prompt in prompts]
+        gate.open()
+        with pytest.raises(EngineFailure, match="not a number"):
+            await read(streams[place])
+        for n in {0, 1, 2} - {place}:
+            assert await output(streams[n]) == alone(prompts[n], 9)
+        assert await output(first) == alone(text(8, 200), 12)
         await works(engine)
 
 
-async def test_a_sequence_that_was_not_in_the_failing_step_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("said", range(4))
+async def test_who_cannot_go_on_ends_and_the_others_are_answered(said: int, caplog: pytest.LogCaptureFixture) -> None:
+    class Numb(Hook):
+        def fails(self, tokens: Sequence[int]) -> bool:
+            return tokens[0] == 50 and len(tokens) == 8 + said
+
     caplog.set_level(logging.CRITICAL, LOGGER)
-    hook = Fault(EngineFailure("device lost"), 1)
-    async with serving(ArithmeticBackend(slots=2, batch_tokens=4, hook=hook)) as engine:
-        first, second = submit(engine, text(8), 3), submit(engine, text(6, start=50), 3)
-        assert await failed(first)
-        assert await output(second) == alone(text(6, start=50), 3)
+    async with serving(ArithmeticBackend(hook=Numb())) as engine:
+        streams = [submit(engine, text(8, 50 * n), 9) for n in range(3)]
+        steps: list[Step] = []
+        with pytest.raises(EngineFailure, match="no numbers"):
+            while True:
+                steps += await streams[1].take()
+        assert [token for step in steps for token in step.tokens] == alone(text(8, 50), said)
+        for n in (0, 2):
+            assert await output(streams[n]) == alone(text(8, 50 * n), 9)
+        await works(engine)
+
+
+async def test_a_lost_context_is_made_anew_and_the_answer_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, LOGGER)
+    backend = ArithmeticBackend(hook=Fault(ContextLost("device lost"), 4))
+    async with serving(backend) as engine:
+        assert await output(submit(engine, text(8), 12)) == alone(text(8), 12)
+    assert backend.resets == 1
+
+
+@pytest.mark.parametrize("company", [0, 3])
+async def test_who_loses_the_context_alone_twice_ends(company: int, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, LOGGER)
+    gate = Gate(0)
+    backend = ArithmeticBackend(lanes=5, hook=Both(gate, Poison(ContextLost("device lost"))))
+    async with serving(backend) as engine:
+        first = submit(engine, text(8, 200), 2)
+        await gate.reached()
+        others = [submit(engine, text(8, 50 * n), 9) for n in range(company)]
+        bad = submit(engine, [*text(8), POISON, 7], 9)
+        late = [submit(engine, text(8, 50 * n + 25), 9) for n in range(company)]
+        gate.open()
+        with pytest.raises(EngineFailure, match="device lost"):
+            await read(bad)
+        assert await output(first) == alone(text(8, 200), 2)
+        assert await asyncio.gather(*map(output, others)) == [alone(text(8, 50 * n), 9) for n in range(company)]
+        assert await asyncio.gather(*map(output, late)) == [alone(text(8, 50 * n + 25), 9) for n in range(company)]
+        await works(engine)
+    assert backend.resets == 3
+
+
+async def test_who_loses_the_context_when_tried_one_by_one_is_computed_again(caplog: pytest.LogCaptureFixture) -> None:
+    """The batch fails, then one of its parts loses the context, then all is well."""
+    caplog.set_level(logging.CRITICAL, LOGGER)
+    gate = Gate(0)
+    faults = Both(Fault(EngineFailure("busy"), 1), Fault(ContextLost("device lost"), 2))
+    backend = ArithmeticBackend(hook=Both(gate, faults))
+    async with serving(backend) as engine:
+        first = submit(engine, text(8), 9)
+        await gate.reached()
+        second = submit(engine, text(8, 50), 9)
+        gate.open()
+        assert await output(first) == alone(text(8), 9)
+        assert await output(second) == alone(text(8, 50), 9)
+    assert backend.resets == 1
+
+
+async def test_a_context_that_cannot_be_made_anew_ends_the_engine(caplog: pytest.LogCaptureFixture) -> None:
+    class Dead(ArithmeticBackend):
+        def reset(self) -> None:
+            raise EngineFailure("no device any more")
+
+    caplog.set_level(logging.CRITICAL + 1, LOGGER)
+    async with serving(Dead(hook=Fault(ContextLost("device lost"), 2))) as engine:
+        streams = [submit(engine, text(8, 20 * n)) for n in range(6)]
+        assert await asyncio.gather(*map(failed, streams)) == [True] * 6
+        with pytest.raises(EngineFailure, match="no device any more"):
+            submit(engine, text(8))
 
 
 async def test_steps_before_the_failure_are_delivered(caplog: pytest.LogCaptureFixture) -> None:
@@ -65,6 +165,18 @@ async def test_who_cannot_be_sampled_fails_alone(caplog: pytest.LogCaptureFixtur
         assert await output(late) == alone(text(8, start=50), 9)
 
 
+async def test_who_cannot_be_sampled_leaves_the_prefix_that_it_stands_on(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, LOGGER)
+    async with serving(ArithmeticBackend()) as engine:
+        await read(submit(engine, text(40), 1))
+        assert await failed(
+            engine.submit(Generation(id="r", prompt=text(40), sampling=Sampling(logit_bias={1_000: 1.0})))
+        )
+        again = submit(engine, text(40), 1)
+        await read(again)
+        assert again.cached_tokens == 39
+
+
 @pytest.mark.parametrize("at", range(2, 12))
 @pytest.mark.parametrize("can_trim", [True, False])
 async def test_exhausted_cells_are_not_seen_from_outside(at: int, can_trim: bool) -> None:
@@ -84,7 +196,7 @@ async def test_exhausted_cells_are_not_seen_from_outside(at: int, can_trim: bool
 @pytest.mark.parametrize("can_trim", [True, False])
 async def test_a_cache_that_is_smaller_than_it_says_serves_all_that_fits(missing: int, can_trim: bool) -> None:
     """It must not preempt and admit the same sequence for ever."""
-    backend = ArithmeticBackend(slots=4, cells=200, context_length=90, missing=missing, can_trim=can_trim)
+    backend = ArithmeticBackend(lanes=4, cells=200, context_length=90, missing=missing, can_trim=can_trim)
     requests = [(text(30, 40 * n), 60) for n in range(6)]
     async with serving(backend) as engine:
         outputs = await asyncio.gather(*(output(submit(engine, *request)) for request in requests))
@@ -93,7 +205,7 @@ async def test_a_cache_that_is_smaller_than_it_says_serves_all_that_fits(missing
 
 async def test_without_room_for_one_sequence_that_one_fails(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, LOGGER)
-    async with serving(ArithmeticBackend(slots=2, cells=200, missing=150)) as engine:
+    async with serving(ArithmeticBackend(lanes=2, cells=200, missing=150)) as engine:
         large, small = submit(engine, text(60)), submit(engine, text(30, start=77), 5)
         with pytest.raises(EngineFailure, match="no room for one sequence"):
             await read(large)
@@ -103,7 +215,7 @@ async def test_without_room_for_one_sequence_that_one_fails(caplog: pytest.LogCa
 
 async def test_any_other_error_ends_the_engine_and_everybody_is_told(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL + 1, LOGGER)
-    backend = ArithmeticBackend(slots=2, hook=Fault(RuntimeError("a bug"), 2))
+    backend = ArithmeticBackend(lanes=2, hook=Fault(RuntimeError("a bug"), 2))
     async with serving(backend) as engine:
         streams = [submit(engine, text(8, 20 * n)) for n in range(4)]
         assert await asyncio.gather(*map(failed, streams)) == [True] * 4
@@ -130,48 +242,4 @@ async def test_an_error_while_closing_still_tells_everybody(caplog: pytest.LogCa
 
 async def test_sizes_that_cannot_work_are_refused_when_the_engine_is_made() -> None:
     with pytest.raises(ValueError, match="cannot hold"):
-        WorkerEngine(ArithmeticBackend(slots=4, batch_tokens=3))
-
-
-@st.composite
-def storms(draw: st.DrawFn) -> tuple[int, list[tuple[int, int, int]], list[int], list[int]]:
-    requests = st.tuples(st.integers(1, 40), st.integers(1, 60), st.sampled_from([0, 0, 100]))
-    places = st.integers(0, 40)
-    return (
-        draw(st.integers(128, 300)),
-        draw(st.lists(requests, min_size=1, max_size=12)),
-        draw(st.lists(places, max_size=6)),
-        draw(st.lists(st.integers(0, 11), max_size=4)),
-    )
-
-
-@settings(deadline=None, max_examples=40)
-@given(storms(), st.booleans())
-def test_exhaustion_and_cancelling_in_any_company(
-    storm: tuple[int, list[tuple[int, int, int]], list[int], list[int]], can_trim: bool
-) -> None:
-    cells, requests, exhausted, cancelled = storm
-
-    class Refusal(Hook):
-        def before(self, execution: int) -> None:
-            # Never when one sequence has all: that one would fail, and rightly.
-            if execution in exhausted and sum(bool(backend.tokens(slot)) for slot in range(backend.slots)) > 1:
-                raise CellsExhausted
-
-    backend = ArithmeticBackend(cells=cells, batch_tokens=16, can_trim=can_trim, hook=Refusal())
-
-    async def one(engine: WorkerEngine, number: int, length: int, limit: int, start: int) -> list[int]:
-        stream = submit(engine, text(length, start), limit)
-        if number in cancelled:
-            await stream.take()
-            stream.cancel()
-            return []
-        return await output(stream)
-
-    async def all_of_them() -> list[list[int]]:
-        async with serving(backend) as engine:
-            return await asyncio.gather(*(one(engine, n, *request) for n, request in enumerate(requests)))
-
-    outputs = asyncio.run(all_of_them())
-    for number, ((length, limit, start), said) in enumerate(zip(requests, outputs, strict=True)):
-        assert said == ([] if number in cancelled else alone(text(length, start), limit))
+        WorkerEngine(ArithmeticBackend(lanes=4, batch_tokens=3))

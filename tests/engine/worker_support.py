@@ -8,10 +8,13 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from antiphon.engine.base import EngineFailure, Generation, Sampling, Step, StepStream
+from antiphon.engine.observe import Observe
+from antiphon.engine.prefix_store import PrefixStore
+from antiphon.engine.stepper import Options
 from antiphon.engine.worker import WorkerEngine
 from tests.engine.arithmetic_backend import ArithmeticBackend, Hook, alone
 
-LOGGER = "antiphon.engine.worker"
+LOGGER = "antiphon.engine"
 
 
 class Gate(Hook):
@@ -63,15 +66,44 @@ class Both(Hook):
         for hook in self._hooks:
             hook.before(execution)
 
+    def refuses(self, tokens: Sequence[int]) -> Exception | None:
+        errors = [hook.refuses(tokens) for hook in self._hooks]
+        return next((error for error in errors if error is not None), None)
+
     def abort(self) -> None:
         for hook in self._hooks:
             hook.abort()
 
 
+POISON = 300
+"""A token that no model says, and that no text has."""
+
+
+class Poison(Hook):
+    """Every batch fails that computes `POISON`, `times` times at most."""
+
+    def __init__(self, error: Exception, times: int = 1_000) -> None:
+        self._error = error
+        self._times = times
+
+    def refuses(self, tokens: Sequence[int]) -> Exception | None:
+        if POISON not in tokens or not self._times:
+            return None
+        self._times -= 1
+        return self._error
+
+
 @asynccontextmanager
-async def serving(backend: ArithmeticBackend, max_queue: int = 256) -> AsyncIterator[WorkerEngine]:
+async def serving(
+    backend: ArithmeticBackend,
+    max_queue: int = 256,
+    *,
+    options: Options | None = None,
+    store: PrefixStore | None = None,
+    observe: Observe | None = None,
+) -> AsyncIterator[WorkerEngine]:
     """An engine that is closed afterwards, whatever happened, and has left nothing behind."""
-    engine = WorkerEngine(backend, max_queue=max_queue)
+    engine = WorkerEngine(backend, max_queue=max_queue, options=options, store=store, observe=observe)
     try:
         yield engine
     finally:

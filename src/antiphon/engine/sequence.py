@@ -21,6 +21,7 @@ class Sequence:
         self.computed = 0
         self.cached: int | None = None
         self.publishable = True  # False: there was no slot for what it computed
+        self.lost_alone = False  # The context was lost in a batch that was all its own.
         self.sampler: Sampler | None = None
 
     @property

@@ -2,7 +2,7 @@
 
 Faults
 * A batch that fails is tried again sequence by sequence, so that only those end that fail alone.
-* If the context is lost, it is made anew and everybody is computed again; who loses it twice, alone, ends.
+* If the context is lost, it is made anew and everybody is computed again; who loses it alone twice, ends.
 * A prefix that cannot be restored is forgotten.
 """
 
@@ -133,7 +133,7 @@ class Stepper:
         except ContextLost as failure:
             return self._lost(parts, failure)
         except EngineClosed as failure:
-            return self._failed(parts, failure)
+            return self._failed(parts, failure, trusted=True)
         except EngineFailure as failure:
             return self._one_by_one(parts, failure)
 
@@ -159,7 +159,10 @@ class Stepper:
         return outcomes
 
     def _lost(self, parts: Parts, failure: Exception) -> list[Outcome]:
-        outcomes = self._failed(parts, EngineFailure(str(failure))) if len(parts) == 1 else []
+        alone = [sequence for sequence, _ in parts] if len(parts) == 1 else []
+        outcomes = self._failed(parts, EngineFailure(str(failure))) if any(one.lost_alone for one in alone) else []
+        for sequence in alone:
+            sequence.lost_alone = True
         count = len(self._state.running)
         self._state.lost([sequence for sequence, _ in parts])
         self._backend.reset()
@@ -174,14 +177,18 @@ class Stepper:
                 try:
                     sequence.sampler = self._backend.sampler(generation.sampling, generation.prompt)
                 except EngineFailure as failure:
-                    return self._failed([part], failure)
+                    return self._failed([part], failure, trusted=True)
         return []
 
-    def _failed(self, parts: Parts, failure: EngineFailure) -> list[Outcome]:
+    def _failed(self, parts: Parts, failure: EngineFailure, *, trusted: bool = False) -> list[Outcome]:
+        """`trusted`: nothing that was computed is to blame, so it stays as a prefix."""
         level = logging.INFO if isinstance(failure, EngineClosed) else logging.ERROR
         log.log(level, "the engine failed: %s", failure)
         for sequence, _ in parts:
-            self._state.drop(sequence)
+            if trusted:
+                self._state.remove(sequence)
+            else:
+                self._state.drop(sequence)
             _close(sequence)
         return [(sequence, failure) for sequence, _ in parts]
 

@@ -1,0 +1,234 @@
+"""The worker with memory and a real folder for prefixes: what it keeps over evictions, faults and restarts."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from antiphon.engine.backend import ContextLost
+from antiphon.engine.base import EngineFailure, Generation
+from antiphon.engine.observe import StepReport
+from antiphon.engine.prefix_store import SUFFIX, PrefixStore
+from antiphon.engine.stepper import Options
+from antiphon.engine.worker import WorkerEngine
+from tests.engine.arithmetic_backend import ArithmeticBackend, Hook, alone
+from tests.engine.worker_support import (
+    LOGGER,
+    Fault,
+    Gate,
+    failed,
+    output,
+    read,
+    serving,
+    submit,
+    text,
+    works,
+)
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(folder.glob(f"*{SUFFIX}"))
+
+
+@asynccontextmanager
+async def keeping(
+    folder: Path, backend: ArithmeticBackend | None = None, *, options: Options | None = None
+) -> AsyncIterator[WorkerEngine]:
+    """An engine that keeps its prefixes in this folder. A new one is a new process."""
+    backend = backend or ArithmeticBackend()
+    store = PrefixStore(folder, backend.fingerprint)
+    async with serving(backend, options=options, store=store) as engine:
+        yield engine
+
+
+async def known(engine: WorkerEngine, prompt: list[int], limit: int = 3) -> int:
+    """Asks; how many tokens were cached."""
+    stream = submit(engine, prompt, limit)
+    assert await output(stream) == alone(prompt, limit)
+    return stream.cached_tokens
+
+
+# Memory
+
+
+def roomy(backend: ArithmeticBackend) -> Options:
+    return Options(prefix_ram=1_000 * backend.cell_bytes)
+
+
+async def test_what_was_evicted_comes_back_from_memory() -> None:
+    backend = ArithmeticBackend(cells=128)
+    reports: list[StepReport] = []
+    async with serving(backend, options=roomy(backend), observe=reports.append) as engine:
+        for start in (0, 100):
+            assert await known(engine, text(100, start)) == 0
+        assert await known(engine, text(100)) == 99
+        assert reports[-1].restored >= 99
+        assert reports[-1].ram_bytes >= 100 * backend.cell_bytes
+
+
+class Forgetful(Hook):
+    """States that were saved cannot be put back."""
+
+    def saved(self, data: bytes) -> bytes:
+        return b"torn"
+
+
+async def test_a_state_that_cannot_be_restored_is_computed_again(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, LOGGER)
+    backend = ArithmeticBackend(cells=128, hook=Forgetful())
+    async with serving(backend, options=roomy(backend)) as engine:
+        for start in (0, 100):
+            await known(engine, text(100, start))
+        await known(engine, text(100))
+        assert backend.resets == 1
+        await known(engine, text(100, 100))
+        await works(engine)
+
+
+async def test_everybody_else_is_computed_again_with_it(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, LOGGER)
+
+    class Torn(Gate):
+        def saved(self, data: bytes) -> bytes:
+            return b"torn"
+
+    gate = Torn(6)
+    backend = ArithmeticBackend(cells=256, context_length=128, nodes=2, hook=gate)
+    async with serving(backend, options=roomy(backend)) as engine:
+        for start in (0, 50, 100):  # Executions 0 to 5; two slots for three.
+            await known(engine, text(40, start), 2)
+        talking = submit(engine, text(9, 200), 40)
+        await gate.reached(6)
+        back = submit(engine, [*text(40), 7], 3)
+        gate.open(6)
+        assert await output(back) == alone([*text(40), 7], 3)
+        assert await output(talking) == alone(text(9, 200), 40)
+    assert backend.resets == 1
+
+
+async def test_a_loss_beside_what_is_in_memory(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, LOGGER)
+    hook = Fault(ContextLost("device lost"), 8)
+    backend = ArithmeticBackend(cells=128, hook=hook)
+    async with serving(backend, options=roomy(backend)) as engine:
+        for start in (0, 100, 0, 100):
+            await known(engine, text(100, start))
+        assert await known(engine, text(100)) == 99
+    assert backend.resets == 1
+
+
+# Files
+
+
+async def test_the_next_process_computes_one_token_of_a_known_prompt(tmp_path: Path) -> None:
+    async with keeping(tmp_path) as engine:
+        assert await known(engine, text(90)) == 0
+    backend = ArithmeticBackend()
+    async with keeping(tmp_path, backend) as engine:
+        assert await known(engine, text(90), 1) == 89
+        assert backend.computed == 1
+
+
+async def test_a_conversation_goes_on_in_the_next_processes(tmp_path: Path) -> None:
+    prompt = text(20)
+    for turn in range(5):
+        async with keeping(tmp_path) as engine:
+            stream = submit(engine, prompt, 4)
+            said = await output(stream)
+        assert said == alone(prompt, 4)
+        assert stream.cached_tokens == (len(prompt) - 4 if turn else 0)
+        prompt = [*prompt, *said, *text(3, 10 * turn)]
+
+
+async def test_owners_are_kept_apart_in_files_too(tmp_path: Path) -> None:
+    for owner, cached in (("a", 0), ("b", 0), ("a", 39)):
+        async with keeping(tmp_path) as engine:
+            stream = engine.submit(Generation(id="r", prompt=text(40), max_tokens=1, owner=owner))
+            await read(stream)
+            assert stream.cached_tokens == cached
+
+
+async def test_closing_saves_what_a_running_answer_has_computed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL, LOGGER)
+    gate = Gate(3)
+    async with keeping(tmp_path, ArithmeticBackend(hook=gate)) as engine:
+        stream = submit(engine, text(40))
+        await gate.reached(3)
+        await engine.aclose()
+        assert await failed(stream)
+    async with keeping(tmp_path) as engine:
+        assert await known(engine, text(40)) == 39
+
+
+async def test_closing_does_not_take_away_what_was_in_files(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, LOGGER)
+    async with keeping(tmp_path) as engine:
+        await known(engine, text(40))
+    gate = Gate(1)
+    async with keeping(tmp_path, ArithmeticBackend(hook=gate)) as engine:
+        submit(engine, text(40))
+        await gate.reached(1)
+    async with keeping(tmp_path) as engine:
+        assert await known(engine, text(40)) == 39
+
+
+async def test_closing_takes_no_longer_than_it_may(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, LOGGER)
+    minutes = itertools.count(0, 60)
+    gate = Gate(2)
+    options = Options(clock=lambda: float(next(minutes)))
+    async with keeping(tmp_path, ArithmeticBackend(hook=gate), options=options) as engine:
+        submit(engine, text(40))
+        await gate.reached(2)
+    assert "not all prefixes could be written" in caplog.text
+
+
+async def test_an_engine_that_broke_saves_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL + 1, LOGGER)
+    hook = Fault(RuntimeError("a bug"), 1)
+    async with keeping(tmp_path, ArithmeticBackend(hook=hook)) as engine:
+        with pytest.raises(EngineFailure):
+            await read(submit(engine, text(40)))
+    assert files(tmp_path) == []
+
+
+async def test_damaged_files_are_computed_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, LOGGER)
+    async with keeping(tmp_path) as engine:
+        await known(engine, text(90))
+    for file in files(tmp_path):
+        file.write_bytes(file.read_bytes()[:-1] + b"?")
+    async with keeping(tmp_path) as engine:
+        assert await known(engine, text(90)) == 0
+    async with keeping(tmp_path) as engine:
+        assert await known(engine, text(90)) == 89
+
+
+async def test_files_are_bounded(tmp_path: Path) -> None:
+    backend = ArithmeticBackend()
+    options = Options(prefix_disk=100 * backend.cell_bytes)
+    async with keeping(tmp_path, backend, options=options) as engine:
+        for start in range(0, 200, 20):
+            await known(engine, text(30, start), 1)
+    assert 1 <= len(files(tmp_path)) <= 3
+
+
+async def test_what_does_not_fit_into_the_cache_goes_to_files_and_comes_back(tmp_path: Path) -> None:
+    backend = ArithmeticBackend(cells=128)
+    async with keeping(tmp_path, backend) as engine:
+        for start in (0, 100):
+            await known(engine, text(100, start))
+        assert await known(engine, text(100)) == 99
+
+
+async def test_without_slots_for_prefixes_a_folder_is_of_no_use_and_does_no_harm(tmp_path: Path) -> None:
+    async with keeping(tmp_path, ArithmeticBackend(can_trim=False)) as engine:
+        assert await known(engine, text(40)) == await known(engine, text(40)) == 0
+    assert files(tmp_path) == []
