@@ -40,7 +40,13 @@ def worker() -> Case:
     return Case(engine, lambda: engine.running)
 
 
-CASES: list[Callable[[], Case]] = [scripted, worker]
+def worker_that_shares_nothing() -> Case:
+    """A model whose cache cannot be cut."""
+    engine = WorkerEngine(ArithmeticBackend(cells=8192, context_length=4096, batch_tokens=512, can_trim=False))
+    return Case(engine, lambda: engine.running)
+
+
+CASES: list[Callable[[], Case]] = [scripted, worker, worker_that_shares_nothing]
 
 
 @pytest.fixture(params=CASES, ids=lambda factory: factory.__name__)

@@ -277,7 +277,12 @@ def test_a_prefix_that_cannot_be_written_stays_in_memory() -> None:
 def test_after_a_failed_write_nothing_is_written_until_something_new_was_computed() -> None:
     d = drive(disk=1000)
     tried: list[bytes] = []
-    d.refuses = lambda key: bool(tried.append(key)) or True
+
+    def refuse(key: bytes) -> bool:
+        tried.append(key)
+        return True
+
+    d.refuses = refuse
     known(d, text(50))
     d.run()
     assert len(tried) == 1

@@ -203,7 +203,7 @@ def test_a_path_is_as_warm_as_its_last_part() -> None:
 
 @given(st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=6), max_size=8), st.integers(0, 30), st.data())
 def test_whatever_is_found_is_a_tree_within_its_bound(paths: list[list[int]], disk: int, data: st.DataObject) -> None:
-    records = {}
+    records: dict[bytes, Record] = {}
     for path in paths:
         cuts = sorted({0, *data.draw(st.lists(st.integers(0, len(path) - 1), max_size=2))})
         for start, end in zip(cuts, [*cuts[1:], len(path)], strict=True):

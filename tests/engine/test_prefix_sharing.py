@@ -142,16 +142,21 @@ def test_a_running_answer_lends_its_prefix_too() -> None:
     assert right(d, second)
 
 
-def test_who_has_most_in_common_is_waited_for() -> None:
-    d = drive(batch_tokens=110)
-    less, most = d.add([*text(50), *text(60, start=100)]), d.add([*text(20, start=1), *text(80, start=30)])
+@pytest.mark.parametrize("most", [0, 1])
+def test_who_has_most_in_common_is_waited_for(most: int) -> None:
+    """Both began before the tree had anything that they share."""
+    d = drive(batch_tokens=512)
+    prompts = [[*text(20), *text(60, start=100)], [*text(20), *text(15, start=100), *text(60, start=200)]]
+    running = [d.add(prompts[most]), d.add(prompts[1 - most])]
+    for sequence in running:
+        d.state.apply(Admit(d.cache.tree.root(""), 0))
+        assert sequence in d.state.running
     d.step()
-    assert d.state.running == [less, most]
-    waiting = d.add([*text(20, start=1), *text(80, start=30), 255])
-    d.step()
-    assert list(d.state.waiting) == [waiting]
+    waiting = d.add([*prompts[0], 255], max_tokens=2)
+    assert d.step()[0] == Publish(running[most], 80)
+    assert waiting.cached == 80
     d.run()
-    assert waiting.cached == 100
+    assert right(d, *running, waiting)
 
 
 @pytest.mark.parametrize("common", [WORTH_WAITING - 1, WORTH_WAITING])

@@ -8,7 +8,7 @@ from antiphon.engine.backend import Sampled, Trim
 from antiphon.engine.base import EngineFailure, Finish, Generation, Sampling, Step
 from antiphon.engine.prefix_cache import PrefixCache
 from antiphon.engine.prefix_tree import Node
-from antiphon.engine.state import MIXED_PREFILL, Admit, Compute, Idle, Preempt, State
+from antiphon.engine.state import MIXED_PREFILL, Admit, Compute, Evict, Idle, Preempt, State
 from tests.engine.arithmetic_backend import alone
 from tests.engine.drive import Drive, decided, drive, text
 
@@ -225,6 +225,20 @@ def test_dropping_throws_away_the_prefix_that_nobody_else_uses() -> None:
     d.state.drop(sequence)
     assert list(d.cache.tree.nodes()) == []
     assert d.state.free == d.backend.cells
+
+
+def test_dropping_throws_away_what_is_outside_too() -> None:
+    d = drive(ram=100)
+    d.add(text(40), max_tokens=1)
+    d.run()
+    d.add([*text(40), *text(20, start=100)], max_tokens=1)
+    d.run()
+    d.state.apply(Evict(d.node([*text(40), *text(20, start=100)])))
+    sequence = d.add([*text(40), 7, 8, 9])
+    d.step()
+    d.fail(sequence)
+    assert list(d.cache.tree.nodes()) == []
+    assert d.shelf.in_ram == 0
 
 
 def test_dropping_keeps_what_others_use() -> None:

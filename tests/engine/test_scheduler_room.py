@@ -336,5 +336,6 @@ def test_who_was_preempted_for_the_backend_comes_back_when_nobody_runs() -> None
     exhaust(d)
     d.state.remove(first)
     while not isinstance(decision := decided(d.state), Compute):
+        assert not isinstance(decision, Idle)
         d.state.apply(decision)
     assert d.state.running == [second]

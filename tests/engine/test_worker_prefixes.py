@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.engine.backend import ContextLost
-from antiphon.engine.base import EngineFailure, Generation
+from antiphon.engine.backend import Batch, ContextLost, Restore, Sampled
+from antiphon.engine.base import EngineFailure, Generation, Sampling
 from antiphon.engine.observe import StepReport
 from antiphon.engine.prefix_store import SUFFIX, PrefixStore
 from antiphon.engine.stepper import Options
@@ -88,6 +88,30 @@ async def test_a_state_that_cannot_be_restored_is_computed_again(caplog: pytest.
         assert backend.resets == 1
         await known(engine, text(100, 100))
         await works(engine)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+async def test_a_state_that_cannot_be_restored_when_nobody_runs(lost: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """Who wanted it was refused before the batch, and what was booked for it is done alone."""
+
+    class Broken(ArithmeticBackend):
+        def execute(self, batch: Batch) -> list[Sampled | EngineFailure]:
+            if lost and any(isinstance(move, Restore) for move in batch.moves):
+                raise ContextLost("device lost")
+            return super().execute(batch)
+
+    caplog.set_level(logging.CRITICAL, LOGGER)
+    backend = Broken(cells=128, hook=Forgetful())
+    async with serving(backend, options=roomy(backend)) as engine:
+        for start in (0, 100):
+            await known(engine, text(100, start))
+        refused = Sampling(logit_bias={1_000: 1.0})
+        assert await failed(engine.submit(Generation(id="r", prompt=text(100), sampling=refused)))
+        if lost:
+            await works(engine)
+        else:
+            assert await known(engine, text(100)) == 0
+    assert backend.resets == 1
 
 
 async def test_everybody_else_is_computed_again_with_it(caplog: pytest.LogCaptureFixture) -> None:
@@ -217,7 +241,10 @@ async def test_files_are_bounded(tmp_path: Path) -> None:
     async with keeping(tmp_path, backend, options=options) as engine:
         for start in range(0, 200, 20):
             await known(engine, text(30, start), 1)
-    assert 1 <= len(files(tmp_path)) <= 3
+    store = PrefixStore(tmp_path, backend.fingerprint)
+    lengths = [len(record.tokens) for record, _ in store.scan()]
+    store.close()
+    assert 0 < sum(lengths) <= 100
 
 
 async def test_what_does_not_fit_into_the_cache_goes_to_files_and_comes_back(tmp_path: Path) -> None:

@@ -112,6 +112,7 @@ class Stepper:
         if self._store is not None:
             if wait is not None:
                 self._save_all(wait)
+                self._transfer()  # What was written last may have taken the place of others.
             self._store.close()
 
     # Computing
@@ -199,7 +200,10 @@ class Stepper:
         if self._cache.moves:
             try:
                 self._backend.execute(self._state.batch())
-            except (ContextLost, RestoreFailed) as failure:
+            except RestoreFailed as failure:
+                self._cache.spoiled(failure.slot)
+                self._lost((), failure)
+            except ContextLost as failure:
                 self._lost((), failure)
         self._transfer()
 
