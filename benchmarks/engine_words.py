@@ -26,7 +26,7 @@ class Vocabulary:
 
 def read_vocabulary(model: Path) -> Vocabulary:
     """From the model's own file. Raises `ModelLoadError`."""
-    backend = load(model, context_length=256, slots=1)
+    backend = load(model, context_length=256, lanes=1)
     try:
         tokenizer = backend.tokenizer
         pieces = (tokenizer.piece(token).decode("utf-8", "replace") for token in range(tokenizer.size))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gguf import GGMLQuantizationType, GGUFReader, quants
 
-from antiphon.engine.llama.backend import load
+from antiphon.engine.llama import load
 from antiphon.hub.gguf_header import DamagedGguf
 from antiphon.hub.rewrite import CHUNK, SLOW, rewrite
 from tests.hub.quantised import write_quantised
