@@ -21,6 +21,7 @@ from tests.engine.worker_support import (
     LOGGER,
     Fault,
     Gate,
+    Idleness,
     failed,
     output,
     read,
@@ -102,11 +103,15 @@ async def test_a_state_that_cannot_be_restored_when_nobody_runs(lost: bool, capl
 
     caplog.set_level(logging.CRITICAL, LOGGER)
     backend = Broken(cells=128, hook=Forgetful())
-    async with serving(backend, options=roomy(backend)) as engine:
+    idle = Idleness()
+    async with serving(backend, options=roomy(backend), observe=idle) as engine:
         for start in (0, 100):
             await known(engine, text(100, start))
+        idle.forget()
         refused = Sampling(logit_bias={1_000: 1.0})
         assert await failed(engine.submit(Generation(id="r", prompt=text(100), sampling=refused)))
+        await idle.wait()
+        assert backend.resets == 1
         if lost:
             await works(engine)
         else:

@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 
 from antiphon.engine.backend import CellsExhausted
 from antiphon.engine.base import EngineBusy, StepStream
-from antiphon.engine.observe import StepReport
 from antiphon.engine.sequence import Sequence
 from antiphon.engine.stepper import Options
 from antiphon.engine.worker import WorkerEngine
 from tests.engine.arithmetic_backend import ArithmeticBackend, Hook, alone
-from tests.engine.worker_support import output, serving, submit, text, works
+from tests.engine.worker_support import Idleness, output, serving, submit, text, works
 
 
 @st.composite
@@ -77,15 +76,9 @@ def engine_threads() -> int:
 async def test_ten_thousand_requests_leave_nothing_behind() -> None:
     chance = random.Random(5)
     backend = ArithmeticBackend(lanes=8, nodes=12, cells=300, context_length=64)
-    reports: list[StepReport] = []
     options = Options(prefix_ram=200 * backend.cell_bytes)
     before, threads = alive(), engine_threads()
-    idle = threading.Event()
-
-    def note(report: StepReport) -> None:
-        reports.append(report)
-        if not report.running and not report.waiting and not report.decoding and not report.prefilled:
-            idle.set()
+    idle = Idleness()
 
     async def one(engine: WorkerEngine, prompt: list[int], limit: int, patience: int) -> None:
         stream = submit(engine, prompt, limit)
@@ -98,15 +91,14 @@ async def test_ten_thousand_requests_leave_nothing_behind() -> None:
         stem = text(chance.choice([0, 5, 20]), chance.choice([0, 100]))
         return [*stem, *text(1 + chance.randrange(4), chance.randrange(250))], chance.randint(1, 4), chance.randrange(5)
 
-    async with serving(backend, options=options, observe=note) as engine:
+    async with serving(backend, options=options, observe=idle) as engine:
         for _ in range(200):
             await asyncio.gather(*(one(engine, *request()) for _ in range(50)))
             assert engine.running == 0
-            del reports[:-1]
-        idle.clear()
+        await works(engine)  # Behind all that was cancelled.
+        idle.forget()
         await works(engine)
-        await asyncio.to_thread(idle.wait)
-        last = reports[-1]
+        last = await idle.wait()
         assert alive() == before
         assert engine_threads() == threads + 1
         assert not backend.open_samplers

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from antiphon.engine.base import EngineFailure, Generation, Sampling, Step, StepStream
-from antiphon.engine.observe import Observe
+from antiphon.engine.observe import Observe, StepReport
 from antiphon.engine.prefix_store import PrefixStore
 from antiphon.engine.stepper import Options
 from antiphon.engine.worker import WorkerEngine
@@ -91,6 +91,31 @@ class Poison(Hook):
             return None
         self._times -= 1
         return self._error
+
+
+class Idleness:
+    """Observes whether the engine has nothing to do, and what it said of itself last."""
+
+    def __init__(self) -> None:
+        self.last: StepReport | None = None
+        self._worked = False
+        self._idle = threading.Event()
+
+    def __call__(self, report: StepReport) -> None:
+        self.last = report
+        self._worked = self._worked or report.decoding + report.prefilled > 0
+        if self._worked and not (report.running or report.waiting or report.decoding or report.prefilled):
+            self._idle.set()
+
+    def forget(self) -> None:
+        """Only idleness behind the next step counts. Call it when the engine has answered everybody."""
+        self._worked = False
+        self._idle.clear()
+
+    async def wait(self) -> StepReport:
+        await asyncio.to_thread(self._idle.wait)
+        assert self.last is not None
+        return self.last
 
 
 @asynccontextmanager
