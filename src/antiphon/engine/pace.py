@@ -33,7 +33,7 @@ RECENT = 8
 
 SLOWER = 1.5
 """Times the normal cost that a decode step may take. Noise and growing contexts stay below it for most steps; two
-threads beside a busy process take 2 to 10 times as long."""
+threads beside a busy process take 2 to 50 times as long."""
 
 CLIPPED = 4.0
 """Times the normal cost that one step counts at most: no single step raises the alarm."""
@@ -57,7 +57,7 @@ compared. More threads are kept if they cost no more."""
 SHARE = 0.02
 """Part of all steps, and of all time, that trials nobody gains from may take."""
 
-FIRST_WAIT = 32
+FIRST_WAIT = RECENT
 """Decode steps before the first trial: a machine that was never seen quiet raises no alarm."""
 
 SHORTEST_WAIT = round(TRIAL_STEPS / SHARE)
