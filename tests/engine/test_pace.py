@@ -18,6 +18,7 @@ from antiphon.engine.pace import (
     LONGEST_WAIT,
     SHARE,
     SHORTEST_WAIT,
+    TILE,
     TRIAL_STEPS,
     Pace,
     ladder,
@@ -86,10 +87,30 @@ def test_before_anything_was_measured() -> None:
 def test_steps_settle_near_the_target(decoding: int, scale: float) -> None:
     pace, machine = make(), Machine(1, noise=0.05, outliers=0)
     machine.scale = scale
+    decode(pace, machine, 9, decoding)
     settled = mixed(pace, machine, 30, decoding)[5:]
     for chunk, seconds in settled:
         assert LEAST_CHUNK <= chunk <= BATCH - decoding
         assert seconds == pytest.approx(TARGET, rel=0.25)
+
+
+@pytest.mark.parametrize("decoding", [1, 4, 8])
+def test_a_tile_is_taken_where_less_costs_nearly_as_much(decoding: int) -> None:
+    """As behind a prompt of 4,000 tokens: 20 ms a token in small steps, 12 in tiles; both are over the target."""
+    pace = make()
+    chunks = []
+    for _ in range(20):
+        chunk = pace.prefill_budget(decoding)
+        cost = 0.012 if chunk + decoding >= TILE else 0.020
+        pace.note(decoding=decoding, prefilled=chunk, seconds=0.005 * decoding + cost * chunk)
+        chunks.append(chunk)
+    assert set(chunks[3:]) == {TILE - decoding}
+
+
+def test_a_tile_is_not_taken_where_it_costs_twice_as_much() -> None:
+    pace, machine = make(), Machine(1, noise=0, outliers=0)
+    machine.scale = 10
+    assert {chunk for chunk, _ in mixed(pace, machine, 20)[2:]} == {LEAST_CHUNK}
 
 
 @pytest.mark.parametrize("first", [0, 20])
@@ -106,7 +127,9 @@ def test_what_decoding_takes_is_left_out_of_the_budget(first: int) -> None:
 def test_the_budget_stays_between_its_limits() -> None:
     pace, slow, fast = make(), Machine(1), Machine(2)
     slow.scale, fast.scale = 100, 0.01
-    assert {chunk for chunk, _ in mixed(pace, slow, 20)[1:]} == {LEAST_CHUNK}
+    decode(pace, slow, 9)
+    slowest = [chunk for chunk, _ in mixed(pace, slow, 20)[1:]]
+    assert set(slowest) <= {LEAST_CHUNK, TILE - 4} and slowest.count(LEAST_CHUNK) > 12
     assert pace.prefill_budget(0) == BATCH
     assert {chunk for chunk, _ in mixed(make(), fast, 20)[1:]} == {BATCH - 4}
     assert make(batch_tokens=8).prefill_budget(6) == 2, "no more than the batch holds, even below the least chunk"
@@ -116,7 +139,7 @@ def test_the_budget_stays_between_its_limits() -> None:
 def test_slow_steps_do_not_starve_prefill(spike: float) -> None:
     pace, machine = make(), Machine(1, noise=0.02, outliers=0)
     before = mixed(pace, machine, 20)[-1][0]
-    for _ in range(4):
+    for _ in range(2):
         pace.note(decoding=4, prefilled=before, seconds=TARGET * spike)
     assert pace.prefill_budget(4) == pytest.approx(before, rel=0.1)
 
