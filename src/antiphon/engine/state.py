@@ -140,8 +140,8 @@ class State:
                 self.cache.evict(node)
             case Preempt():
                 self._preempt()
-            case Persist(node):
-                self.cache.persist(node)
+            case _:
+                self.cache.persist(change.node)
 
     def batch(self, parts: Seq[tuple[Sequence, int]] = ()) -> Batch:
         """The backend's work for these parts, with all moves that were booked before it."""
