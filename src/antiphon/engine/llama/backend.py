@@ -161,10 +161,10 @@ class LlamaBackend:
     def _sample(self, sampler: LlamaSampler, output: int) -> Sampled | EngineFailure:
         if sampler.chain is None:
             return EngineFailure("the sampler is closed")
-        token = self._context.sample(sampler.chain, output)
+        logits = self._context.logits(output)
+        token = int(logits.argmax()) if sampler.greedy else self._context.sample(sampler.chain, output)
         if sampler.top_logprobs is None:
             return Sampled(token, token in self.tokenizer.end)
-        logits = self._context.logits(output)
         return Sampled(token, token in self.tokenizer.end, logprob(logits, token, sampler.top_logprobs))
 
 

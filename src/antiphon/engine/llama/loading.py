@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 from antiphon.engine.base import EngineFailure
 from antiphon.engine.llama.backend import LlamaBackend
@@ -25,6 +28,8 @@ DEFAULT_SLOTS = 128
 CACHE_SHARE = 4
 
 logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 
 def load(
@@ -61,11 +66,23 @@ def load(
     slots = choose_slots(lanes) if model.can_trim else lanes
     shape = Shape(cells=cells, lanes=lanes, slots=slots, batch_tokens=batch_tokens)
     try:
-        return LlamaBackend(model, Context(model, shape, threads or usable_cores()), shape, length)
+        return _on_passing_thread(
+            lambda: LlamaBackend(model, Context(model, shape, threads or usable_cores()), shape, length)
+        )
     except ModelLoadError:
         raise
     except EngineFailure as error:
         raise ModelLoadError(f"{path.name} cannot compute: {error}") from error
+
+
+def _on_passing_thread(work: Callable[[], _T]) -> _T:
+    """The result of work that computes, on a thread that ends with it.
+
+    OpenMP keeps a team of threads for each thread that has computed, as long as that one lives. When there are more of
+    them than cores, GNU's lets none of them spin any more: every step of the one that is left took half as long again.
+    """
+    with ThreadPoolExecutor(1) as executor:
+        return executor.submit(work).result()
 
 
 def choose_context(file: ModelFile, wanted: int | None) -> int:

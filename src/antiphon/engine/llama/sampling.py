@@ -28,6 +28,13 @@ class LlamaSampler:
         """`size` is the vocabulary's; `context` bounds how many tokens the penalties look back."""
         _check_bias(sampling.logit_bias, size)
         self.top_logprobs = sampling.top_logprobs
+        # The largest logit, and nothing to remember: numpy finds it without a list of all candidates.
+        self.greedy = sampling.temperature <= 0 and not (
+            sampling.logit_bias
+            or sampling.frequency_penalty
+            or sampling.presence_penalty
+            or sampling.repetition_penalty != 1
+        )
         self._ffi, c = library.ffi, library.c
         params = c.llama_sampler_chain_default_params()
         self.chain: Any = self._ffi.gc(c.llama_sampler_chain_init(params), c.llama_sampler_free)
