@@ -159,13 +159,16 @@ class Drive:
             pass
 
     def _check_parts(self, decision: Compute) -> None:
-        decoding = [sequence for sequence in self.state.running if sequence.pending == 1]
-        prompts = decision.parts[len(decoding) :]
-        assert [sequence for sequence, _ in decision.parts[: len(decoding)]] == decoding
-        assert decision.parts and all(0 < count <= sequence.pending for sequence, count in decision.parts)
-        if decoding:
-            assert sum(count for _, count in prompts) <= self.state.mixed_prefill
-        arrivals = [self.arrived.index(sequence) for sequence, _ in prompts]
+        """All that decode, or a chunk of prompts, and nobody waits for two turns of the others."""
+        state, parts = self.state, decision.parts
+        decoding = [sequence for sequence in state.running if sequence.pending == 1]
+        assert parts and all(0 < count <= sequence.pending for sequence, count in parts)
+        if parts[0][0].pending == 1:
+            assert [sequence for sequence, _ in parts] == decoding
+            assert not state.prefill_next or len(decoding) == len(state.running)
+            return
+        assert not decoding or (state.prefill_next and sum(count for _, count in parts) <= state.prefill_chunk)
+        arrivals = [self.arrived.index(sequence) for sequence, _ in parts]
         assert arrivals == sorted(arrivals)
 
     def _check_state(self) -> None:

@@ -8,7 +8,7 @@ from antiphon.engine.backend import Sampled, Trim
 from antiphon.engine.base import EngineFailure, Finish, Generation, Sampling, Step
 from antiphon.engine.prefix_cache import PrefixCache
 from antiphon.engine.prefix_tree import Node
-from antiphon.engine.state import MIXED_PREFILL, Admit, Compute, Evict, Idle, Preempt, State
+from antiphon.engine.state import PREFILL_CHUNK, Admit, Compute, Evict, Idle, Preempt, State
 from tests.engine.arithmetic_backend import alone
 from tests.engine.drive import Drive, decided, drive, text
 
@@ -70,55 +70,52 @@ def test_alone_a_prompt_fills_the_batch() -> None:
     assert d.step()[-1] == Compute(((sequence, 1),))
 
 
-def test_decoding_goes_first_and_a_prompt_gets_the_mixed_bound() -> None:
+def test_decoding_and_a_prompt_take_turns_in_chunks() -> None:
     d = drive(batch_tokens=512)
     short = d.add(text(3))
     d.step()
     long = d.add(text(150, start=100))
-    assert d.step()[-1] == Compute(((short, 1), (long, MIXED_PREFILL)))
-    assert d.step()[-1] == Compute(((short, 1), (long, MIXED_PREFILL)))
-    assert d.step()[-1] == Compute(((short, 1), (long, 150 - 2 * MIXED_PREFILL)))
+    for count in (PREFILL_CHUNK, PREFILL_CHUNK, 150 - 2 * PREFILL_CHUNK):
+        assert d.step()[-1] == Compute(((short, 1),))
+        assert d.step()[-1] == Compute(((long, count),))
     assert d.step()[-1] == Compute(((short, 1), (long, 1)))
 
 
-def test_the_mixed_bound_is_what_it_was_set_to() -> None:
+def test_the_chunk_is_what_it_was_set_to_and_for_all_prompts_together() -> None:
     d = drive(batch_tokens=512)
-    d.state.mixed_prefill = 100
+    d.state.prefill_chunk = 100
     short = d.add(text(3))
     d.step()
-    long = d.add(text(300, start=100))
-    assert d.step()[-1] == Compute(((short, 1), (long, 100)))
-
-
-def test_the_mixed_bound_is_for_all_prompts_together() -> None:
-    d = drive(batch_tokens=512)
-    short = d.add(text(3))
-    d.step()
-    first, second = d.add(text(40, start=100)), d.add(text(40, start=150))
-    assert d.step()[-1] == Compute(((short, 1), (first, 40), (second, MIXED_PREFILL - 40)))
+    first, second = d.add(text(60, start=100)), d.add(text(60, start=180))
+    assert d.step()[-1] == Compute(((short, 1),))
+    assert d.step()[-1] == Compute(((first, 60), (second, 40)))
 
 
 def test_decoding_goes_first_even_if_the_prompt_is_older() -> None:
     d = drive(batch_tokens=40)
     long = d.add(text(39))
     short = d.add(text(1, start=100))
-    assert d.step()[-1] == Compute(((short, 1), (long, 39)))
+    assert d.step()[-1] == Compute(((short, 1),))
+    assert d.step()[-1] == Compute(((long, 39),))
 
 
 def test_a_small_batch_is_shared_in_the_order_of_arrival() -> None:
     d = drive(batch_tokens=64)
     first, second, third = (d.add(text(40, start), max_tokens=3) for start in (0, 50, 100))
     assert d.step()[-1] == Compute(((first, 40), (second, 24)))
-    assert d.step()[-1] == Compute(((first, 1), (second, 16), (third, 40)))
+    assert d.step()[-1] == Compute(((first, 1),))
+    assert d.step()[-1] == Compute(((second, 16), (third, 40)))
     assert d.step()[-1] == Compute(((first, 1), (second, 1), (third, 1)))
 
 
-def test_a_batch_full_of_decoding_sequences_still_takes_prompt_tokens() -> None:
+def test_a_batch_that_is_just_as_large_as_all_who_decode() -> None:
     d = drive(lanes=3, batch_tokens=3)
     first, second, third = (d.add(text(3, start)) for start in (0, 50, 100))
     assert d.step()[-1] == Compute(((first, 3),))
-    assert d.step()[-1] == Compute(((first, 1), (second, 2)))
-    assert d.step()[-1] == Compute(((first, 1), (second, 1), (third, 1)))
+    assert d.step()[-1] == Compute(((first, 1),))
+    assert d.step()[-1] == Compute(((second, 3),))
+    assert d.step()[-1] == Compute(((first, 1), (second, 1)))
+    assert d.step()[-1] == Compute(((third, 3),))
     assert d.step()[-1] == Compute(((first, 1), (second, 1), (third, 1)))
 
 

@@ -130,7 +130,7 @@ def test_who_waits_for_room_is_not_overtaken() -> None:
     large, little = d.add(text(60, start=50), max_tokens=2), d.add([255], max_tokens=1)
     assert d.step() == [Compute(((first, 1),))]
     d.run()
-    assert list(d.ended) == [first, little, large]  # Admitted in one step; the small one has less to say.
+    assert list(d.ended) == [first, large, little]  # Admitted in one step, and it was the turn of prompts.
     assert d.state.waiting == deque()
 
 
@@ -204,8 +204,11 @@ def test_a_prompt_takes_what_is_left_before_anybody_is_preempted() -> None:
         d.step()
     assert (old.pending, young.pending) == (1, 10)
     crowd(d, 3)
-    assert decided(d.state) == Compute(((old, 1), (young, 2)))
+    d.state.prefill_next = True
+    assert decided(d.state) == Compute(((young, 3),))
     crowd(d, 1)
+    assert decided(d.state) == Compute(((young, 1),))
+    d.state.prefill_next = False
     assert decided(d.state) == Compute(((old, 1),))
     crowd(d, 0)
     assert decided(d.state) == Preempt()
@@ -219,6 +222,7 @@ def test_a_cold_prefix_goes_before_a_prompt_is_cut_short() -> None:
         d.step()
     assert (old.pending, young.pending) == (1, 10)
     crowd(d, 3)
+    d.state.prefill_next = True
     assert decided(d.state) == Evict(node)
 
 

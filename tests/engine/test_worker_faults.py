@@ -110,7 +110,7 @@ async def test_who_loses_the_context_alone_twice_ends(company: int, caplog: pyte
         assert await asyncio.gather(*map(output, others)) == [alone(text(8, 50 * n), 9) for n in range(company)]
         assert await asyncio.gather(*map(output, late)) == [alone(text(8, 50 * n + 25), 9) for n in range(company)]
         await works(engine)
-    assert backend.resets == 3
+    assert backend.resets == (3 if company else 2)  # With company, the first loss was nobody's.
 
 
 async def test_who_loses_the_context_when_tried_one_by_one_is_computed_again(caplog: pytest.LogCaptureFixture) -> None:
@@ -144,7 +144,7 @@ async def test_a_context_that_cannot_be_made_anew_ends_the_engine(caplog: pytest
 
 async def test_steps_before_the_failure_are_delivered(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, LOGGER)
-    async with serving(ArithmeticBackend(hook=Fault(EngineFailure("device lost"), 3))) as engine:
+    async with serving(ArithmeticBackend(hook=Fault(EngineFailure("device lost"), 3, 4))) as engine:
         stream = submit(engine, text(8))
         steps: list[Step] = []
         with pytest.raises(EngineFailure, match="device lost"):

@@ -2,7 +2,7 @@
 
 Rules
 * Nothing here reads a clock, waits or starts a thread: seconds come in, numbers go out.
-* A step costs about `decode(sequences) + prompt tokens * token`, both learned. An estimate is the median of the last
+* A step costs about `decode(sequences)` or `prompt tokens * token`, both learned. An estimate is the median of the last
   few measurements, so that one slow step changes nothing, and a machine that is quiet again is believed after five.
 * Threads of a decode spin and wait for each other: where another process takes a core, each of them waits for the one
   that lost it. So the number of threads is found by trial, and what trials may cost is bounded.
@@ -20,7 +20,7 @@ that the rate falls nearly as the chunk does."""
 
 TILE = 64
 """Tokens of a step from which llama.cpp's flash attention on the CPU computes them in tiles (GGML_FA_TILE_Q). Behind a
-long prompt that is cheaper: 60 prompt tokens beside 4 sequences take 0.4 s at position 2,000, 59 take 0.7 s."""
+long prompt that is cheaper: at position 2,000 of a small model 64 tokens take 0.42 s, 32 take 0.37 s."""
 
 TILE_GAIN = 1.5
 """A tile is taken instead of the least chunk, of half its size, if it takes no more than so many times as long."""
@@ -33,10 +33,6 @@ WINDOW = 9
 
 PREFILL_WINDOW = 5
 """The same for prompt tokens, which cost more the further a prompt has come."""
-
-LEAST_SHARE = 0.25
-"""Of a step with prefill, at least this part is taken to be prefill: if decoding has become cheaper than remembered,
-the rest would be nothing, and prompt tokens would seem to be free."""
 
 RECENT = 8
 """Decode steps that tell what the present number of threads costs; the slowest of them does not count."""
@@ -80,7 +76,7 @@ LONGEST_DEBT = 20 * SHORTEST_WAIT
 
 
 class Pace:
-    """For one engine. `step_target` in seconds; `batch_tokens` is all that a step may compute, decoding included."""
+    """For one engine. `step_target` in seconds; `batch_tokens` is all that a step may compute."""
 
     def __init__(self, *, step_target: float, batch_tokens: int, threads: int) -> None:
         self._target = step_target
@@ -93,40 +89,39 @@ class Pace:
 
     @property
     def threads(self) -> int:
-        """How many threads the next step should use."""
+        """How many threads the next step should use if it only decodes."""
         return self._threads.threads
 
+    @property
+    def prefill_threads(self) -> int:
+        """The same for a step with prompt tokens, which is never a trial: it takes long, and cannot be compared."""
+        return self._threads.settled
+
     def prefill_budget(self, decoding: int) -> int:
-        """How many prompt tokens the next step may compute beside so many decoding sequences.
+        """How many prompt tokens the next step may compute between two steps of so many decoding sequences.
 
         With none, nobody waits for the step: all that fits.
         """
-        room = self._batch_tokens - decoding
-        if decoding == 0:
-            return room
-        return min(self._chunk(decoding), room)
+        return min(self._chunk(decoding), self._batch_tokens) if decoding else self._batch_tokens
 
     def _chunk(self, decoding: int) -> int:
         tiled, small = (_middle(self._token[kind]) if self._token[kind] else None for kind in (True, False))
-        tile, rest = max(TILE - decoding, 0), self._target - self._decode_seconds(decoding)
+        rest = self._target - self._decode_seconds(decoding)
         if tiled is None:
             return FIRST_CHUNK if small is None else max(LEAST_CHUNK, int(rest / small))
-        if rest >= tile * tiled:
+        if rest >= TILE * tiled:
             return max(LEAST_CHUNK, int(rest / tiled))
-        if small is not None and tile * tiled <= TILE_GAIN * LEAST_CHUNK * small:
-            return max(LEAST_CHUNK, tile)
+        if small is not None and TILE * tiled <= TILE_GAIN * LEAST_CHUNK * small:
+            return TILE
         return max(LEAST_CHUNK, int(rest / (small or tiled)))
 
     def note(self, *, decoding: int, prefilled: int, seconds: float) -> None:
-        """A step took so long, with as many threads as `threads` said before it."""
-        if prefilled:
-            self._threads.skip()
-        elif decoding:
+        """A step took so long, with as many threads as were said before it. It decoded, or it had prompt tokens."""
+        if prefilled >= LEAST_CHUNK:  # The end of a prompt says little about a token's cost.
+            self._token[prefilled >= TILE].append(seconds / prefilled)
+        elif decoding and not prefilled:
             self._decode.setdefault(decoding, deque(maxlen=WINDOW)).append(seconds)
             self._threads.note(decoding, seconds)
-        if prefilled >= LEAST_CHUNK:  # The end of a prompt says little about a token's cost.
-            rest = seconds - self._decode_seconds(decoding)
-            self._token[decoding + prefilled >= TILE].append(max(rest, LEAST_SHARE * seconds) / prefilled)
 
     def _decode_seconds(self, decoding: int) -> float:
         """Of so many sequences, or of the nearest number that was measured. What is wrong about it is counted as
@@ -146,7 +141,6 @@ class Trial:
         self.costs: list[float] = []  # of the rung that is tried now
         self.best: tuple[float, int] | None = None  # cost and rung
         self.steps = 0
-        self.strays = 0  # steps with prefill: not comparable
         self.loss = 0.0
 
     @property
@@ -193,17 +187,14 @@ class ThreadChoice:
         self._paused = False
 
     @property
+    def settled(self) -> int:
+        """Without what is tried just now."""
+        return self._rungs[self._at]
+
+    @property
     def threads(self) -> int:
         trying = self._trial is not None and not self._paused
         return self._rungs[self._trial.rungs[0] if trying and self._trial else self._at]
-
-    def skip(self) -> None:
-        """A step with prefill: a trial waits for the next decode step, so that no large chunk is computed by it."""
-        if self._trial is not None and not self._paused:
-            self._paused = True
-            self._trial.strays += 1
-            if self._trial.strays == TRIAL_STEPS:
-                self._decide(self._trial)
 
     def note(self, decoding: int, seconds: float) -> None:
         """A step that only decoded took so long."""

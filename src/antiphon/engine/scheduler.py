@@ -3,7 +3,8 @@
 Rules
 * Nothing here computes, waits, locks or knows a model: a step is decided, carried out elsewhere, and booked.
 * A step is a row of decisions that ends in `Compute` (or `Idle`): room is made and requests are admitted one by one.
-* Decoding sequences go first, so a long prompt never stalls a running answer; prompts follow in chunks.
+* Decoding sequences and prompts take turns, so a long prompt never stalls a running answer: prompts are computed in
+  chunks. In one batch they would cost more on a CPU, where every token of a tile of attention reads the cells of all.
 * First come, first served; a sequence that was preempted goes back to the front. The oldest running sequence is never
   preempted, so something always gets done.
 * What a running sequence is just computing for a prompt that waits is waited for, not computed twice.
@@ -35,6 +36,9 @@ and is preempted again."""
 
 WORTH_WAITING = 32
 """A prefix that is just being computed is waited for if it saves so many tokens: less costs no more than the wait."""
+
+
+Parts = list[tuple[Sequence, int]]
 
 
 class _Prefix(Struct, frozen=True):
@@ -127,20 +131,27 @@ def _with_less(state: State, sequence: Sequence, prefix: _Prefix) -> Decision | 
 
 def _computing(state: State) -> Decision:
     decoding = [(sequence, 1) for sequence in state.running if sequence.pending == 1]
-    budget = min(state.batch_tokens - len(decoding), state.mixed_prefill if decoding else state.batch_tokens)
-    wanted = len(decoding) + min(budget, sum(s.pending for s in state.running if s.pending > 1))
-    if not wanted:
-        return _leisure(state)
-    if wanted > state.free:
-        # Cold prefixes go first; then prompts take what is left; only a step that can do nothing preempts.
-        relieved = relief(state)
-        if relieved and (isinstance(relieved, Evict) or state.free < max(1, len(decoding))):
-            return relieved
-        budget = state.free - len(decoding)
-    return Compute((*decoding, *_prefill(state, budget)))
+    prefilling = any(sequence.pending > 1 for sequence in state.running)
+    if decoding and not (prefilling and state.prefill_next):
+        return _within(state, decoding, len(decoding))
+    if prefilling:
+        budget = min(state.prefill_chunk, state.batch_tokens) if decoding else state.batch_tokens
+        return _within(state, _prefill(state, budget), 1)
+    return _leisure(state)
 
 
-def _prefill(state: State, budget: int) -> list[tuple[Sequence, int]]:
+def _within(state: State, parts: Parts, least: int) -> Decision:
+    """The parts, or what makes room for them: cold prefixes go first; then prompts take what is left; only a step that
+    could not do the `least` preempts."""
+    if sum(count for _, count in parts) <= state.free:
+        return Compute(tuple(parts))
+    relieved = relief(state)
+    if relieved and (isinstance(relieved, Evict) or state.free < least):
+        return relieved
+    return Compute(tuple(_prefill(state, state.free)))
+
+
+def _prefill(state: State, budget: int) -> Parts:
     """Prompts in the order of their arrival, as far as the budget of tokens goes."""
     parts = []
     for sequence in state.running:

@@ -13,8 +13,8 @@ from antiphon.engine.prefix_cache import PrefixCache
 from antiphon.engine.prefix_tree import Node
 from antiphon.engine.sequence import Sequence
 
-MIXED_PREFILL = 64
-"""Prompt tokens a step while somebody is decoding, until steps were measured."""
+PREFILL_CHUNK = 64
+"""Prompt tokens a step while others are decoding, until steps were measured."""
 
 
 class Admit(Struct, frozen=True):
@@ -81,7 +81,8 @@ class State:
         self.cells = cells
         self.batch_tokens = batch_tokens
         self.context_length = context_length
-        self.mixed_prefill = MIXED_PREFILL
+        self.prefill_chunk = PREFILL_CHUNK
+        self.prefill_next = False  # whose turn it is, when some decode and others have a prompt to be computed
         self.running: list[Sequence] = []
         self.waiting: deque[Sequence] = deque()
         self.prompt_tokens = 0  # of all that were admitted so far
@@ -152,6 +153,7 @@ class State:
     def complete(self, parts: Seq[tuple[Sequence, int]], sampled: Seq[Sampled | EngineFailure]) -> list[Outcome]:
         """Books what a batch computed; gives what each sampled sequence got. Ended sequences are removed."""
         self._strained = False
+        self.prefill_next = parts[0][0].pending == 1
         samples = iter(sampled)
         outcomes: list[Outcome] = []
         for sequence, count in parts:

@@ -1,7 +1,7 @@
 """Carries out what the scheduler decides, on the thread that owns the backend: one step at a time.
 
 Faults
-* A batch that fails is tried again sequence by sequence, so that only those end that fail alone.
+* A batch that fails is tried again sequence by sequence, so that only those end that fail twice, and alone.
 * If the context is lost, it is made anew and everybody is computed again; who loses it alone twice, ends.
 * A prefix that cannot be restored is forgotten.
 """
@@ -98,6 +98,9 @@ class Stepper:
             return None
         decoding = sum(sequence.pending == 1 for sequence, _ in decision.parts)
         prefilled = sum(count for _, count in decision.parts) - decoding
+        threads = self._pace.prefill_threads if prefilled else self._pace.threads
+        if threads != self._backend.threads:
+            self._backend.set_threads(threads)
         outcomes = self._compute(decision.parts)
         self._transfer()
         seconds = self._clock() - start
@@ -117,7 +120,8 @@ class Stepper:
 
     # Computing
 
-    def _compute(self, parts: Parts) -> list[Outcome]:
+    def _compute(self, parts: Parts, *, again: bool = False) -> list[Outcome]:
+        """Carries parts out as one batch; `again`: they failed before."""
         failed = self._make_samplers(parts)
         if failed:
             return failed
@@ -136,7 +140,7 @@ class Stepper:
         except EngineClosed as failure:
             return self._failed(parts, failure, trusted=True)
         except EngineFailure as failure:
-            return self._one_by_one(parts, failure)
+            return self._failed(parts, failure) if again else self._one_by_one(parts, failure)
 
     def _run(self, parts: Parts) -> list[Outcome]:
         sampled = self._backend.execute(self._state.batch(parts))
@@ -149,14 +153,12 @@ class Stepper:
         return outcomes
 
     def _one_by_one(self, parts: Parts, failure: EngineFailure) -> list[Outcome]:
-        if len(parts) == 1:
-            return self._failed(parts, failure)
         log.warning("a batch of %d failed and is tried one by one: %s", len(parts), failure)
         outcomes: list[Outcome] = []
         for part in parts:
             # The context may be lost on the way, and everybody with it: they are computed again.
             if part[0] in self._state.running:
-                outcomes += self._compute([part])
+                outcomes += self._compute([part], again=True)
         return outcomes
 
     def _lost(self, parts: Parts, failure: Exception) -> list[Outcome]:
@@ -242,9 +244,7 @@ class Stepper:
 
     def _adapt(self, decoding: int, prefilled: int, seconds: float) -> None:
         self._pace.note(decoding=decoding, prefilled=prefilled, seconds=seconds)
-        self._state.mixed_prefill = self._pace.prefill_budget(sum(s.pending == 1 for s in self._state.running))
-        if self._pace.threads != self._backend.threads:
-            self._backend.set_threads(self._pace.threads)
+        self._state.prefill_chunk = self._pace.prefill_budget(sum(s.pending == 1 for s in self._state.running))
 
     def _tell(self, decoding: int, prefilled: int, seconds: float, native: float) -> None:
         if self._observe is None:
