@@ -56,9 +56,9 @@ TRIAL_STEPS = 5
 HOPELESS = 2.0
 """Times the cost to be beaten at which one step ends a trial: with a core taken away, one step can last a second."""
 
-CLEARLY_LESS = 0.9
+CLEARLY_LESS = 0.75
 """Fewer threads are kept only at this part of the cost: prefill gains more from threads than the decode steps that are
-compared. More threads are kept if they cost no more."""
+compared, and with a core really taken away a step costs less than half. More threads are kept if they cost no more."""
 
 SHARE = 0.02
 """Part of all steps, and of all time, that trials nobody gains from may take."""

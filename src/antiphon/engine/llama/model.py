@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 from typing import Any
@@ -41,7 +42,8 @@ class Model:
         sliding window may be overwritten, so a prefix would not be whole."""
         return not self._recurrent and not self.window
 
-    @property
+    # Asked for each sequence of each step, so kept.
+    @functools.cached_property
     def window(self) -> int:
         """Positions that the layers with a sliding window see, the token's own among them; 0: there is none."""
         return int(self.library.c.llama_model_n_swa(self.handle))
@@ -52,7 +54,7 @@ class Model:
             return max(0, position - 1)
         return max(0, position - self.window + 1) if self.window else 0
 
-    @property
+    @functools.cached_property
     def _recurrent(self) -> bool:
         c = self.library.c
         return bool(c.llama_model_is_recurrent(self.handle) or c.llama_model_is_hybrid(self.handle))
