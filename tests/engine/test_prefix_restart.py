@@ -53,6 +53,18 @@ def test_idle_times_are_used_to_write_the_start_of_a_path_before_its_end() -> No
     assert [file.record.start for file in d.files.values()] == [0, 20, 40]
 
 
+def test_what_is_cut_again_and_again_is_in_files_once() -> None:
+    d = drive(disk=1000)
+    known(d, text(90))
+    for length in (80, 60, 40, 20):
+        known(d, [*text(length), 255])
+    starts = sorted(
+        (file.record.start, len(file.record.tokens)) for file in d.files.values() if 255 not in file.record.tokens
+    )
+    assert starts == [(0, 20), (20, 20), (40, 20), (60, 20), (80, 10)]
+    assert d.shelf.on_disk == 90 + 4
+
+
 @pytest.mark.parametrize("delay", [0, 2])
 def test_a_known_prompt_computes_one_token(delay: int) -> None:
     d = drive(disk=1000, delay=delay)

@@ -211,7 +211,7 @@ class PrefixCache:
 
     def persist(self, node: Node) -> None:
         """The node is written to a file as well, one that ends where the node does."""
-        if node.copy is not None and node.copy.end > node.end:
+        if node.copy is not None and (node.copy.end > node.end or _doubled(node)):
             self.shelf.let_go(node)
         self.shelf.write(node.copy or self._save(node), leaving=node.resident)
 
@@ -281,8 +281,10 @@ def _last_use(node: Node) -> int:
 def _unsaved(node: Node) -> bool:
     """Whether the node has no file that ends where it does, and can be given one that is no orphan."""
     copy, start = node.copy, node.start
-    if node.parent is None or _stored(node) or (copy is not None and copy.busy):
+    if node.parent is None or (copy is not None and copy.busy):
         return False
+    if _stored(node):
+        return _doubled(node)
     if copy is not None:
         if copy.end > node.end and not node.resident:
             return False  # A copy that goes on behind the node can only be replaced from the cache.
@@ -296,6 +298,16 @@ def _unsaved(node: Node) -> bool:
 def _stored(node: Node) -> bool:
     """Whether a file ends where the node does, so that another one can go on from there."""
     return node.copy is not None and node.copy.stored and node.copy.end == node.end
+
+
+def _doubled(node: Node) -> bool:
+    """Whether the node's copy holds what is in its parent's file too, and can be made anew without it: else each cut
+    of a prefix would be another file of all that is before it."""
+    return node.resident and node.copy is not None and node.copy.start < node.start and _has_file(node.parent)
+
+
+def _has_file(node: Node | None) -> bool:
+    return node is not None and _stored(node)
 
 
 def _mergeable(node: Node) -> bool:

@@ -21,10 +21,10 @@ Outcome = Literal["completed", "incomplete", "failed", "cancelled"]
 
 OUTCOMES: tuple[Outcome, ...] = ("completed", "incomplete", "failed", "cancelled")
 
-Phase = Literal["prefill", "decode", "mixed"]
+Phase = Literal["prefill", "decode"]
 """What a step computed: prompts, next tokens, or both."""
 
-PHASES: tuple[Phase, ...] = ("prefill", "decode", "mixed")
+PHASES: tuple[Phase, ...] = ("prefill", "decode")
 
 SECONDS = (
     0.001,
@@ -166,9 +166,7 @@ class Metrics:
 
 
 def _phase(report: StepReport) -> Phase:
-    if not report.prefilled:
-        return "decode"
-    return "mixed" if report.decoding else "prefill"
+    return "prefill" if report.prefilled else "decode"
 
 
 def _ratio(part: int, whole: int) -> float:
