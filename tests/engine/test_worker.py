@@ -65,7 +65,8 @@ async def test_one_wake_up_a_step_for_the_whole_batch() -> None:
         while not first.closed:
             arrived += len(await first.take())
             theirs = [seen + len(stream.ready()) for seen, stream in zip(theirs, others, strict=True)]
-            assert theirs == [arrived - 1] * 3  # They came a step later.
+            assert len(set(theirs)) == 1
+            assert arrived - 1 <= theirs[0] <= arrived  # They came a step later, in one of their own.
         assert arrived == 9
         assert all(stream.closed for stream in others)
 
