@@ -280,16 +280,14 @@ def _last_use(node: Node) -> int:
 
 def _unsaved(node: Node) -> bool:
     """Whether the node has no file that ends where it does, and can be given one that is no orphan."""
-    copy, start = node.copy, node.start
-    if node.parent is None or (copy is not None and copy.busy):
-        return False
+    copy, start, above = node.copy, node.start, node.parent
+    assert above is not None, "a root has nothing to save"
     if _stored(node):
         return _doubled(node)
     if copy is not None:
         if copy.end > node.end and not node.resident:
             return False  # A copy that goes on behind the node can only be replaced from the cache.
         start = copy.start if copy.end == node.end else start
-    above = node.parent
     while above.parent is not None and above.end > start:
         above = above.parent
     return above.end == start and (above.parent is None or _stored(above))
