@@ -11,7 +11,7 @@ from antiphon.engine.scheduler import WORTH_WAITING
 from antiphon.engine.sequence import Sequence
 from antiphon.engine.state import Admit, Compute, Preempt, Publish
 from tests.engine.arithmetic_backend import alone
-from tests.engine.drive import Drive, decided, drive, lengths, right, text
+from tests.engine.drive import Drive, decided, drive, known, lengths, put_out, right, text
 
 COMMON = text(200)
 
@@ -272,3 +272,32 @@ def test_who_publishes_what_was_evicted_meanwhile_brings_it_back() -> None:
     d.cancel(second)
     d.run()
     assert right(d, third)
+
+
+def test_who_says_what_a_waiting_prompt_goes_on_with_holds_up_nobody() -> None:
+    """Its newest token is always one that is not computed yet."""
+    d = drive(lanes=3)
+    first = d.add(text(40))
+    for _ in range(50):
+        d.step()
+    second = d.add([*text(40), *alone(text(40), 300), 7], max_tokens=2)
+    third = d.add(text(5, start=200), max_tokens=2)
+    d.step()
+    assert d.state.running == [first, second, third]
+    assert second.cached is not None and second.cached >= 40 + 48
+    d.cancel(first)
+    d.run()
+    assert right(d, second, third)
+
+
+def test_the_pieces_of_one_copy_come_back_one_by_one() -> None:
+    """Each takes the cells of the whole copy for a moment, not all of them at once."""
+    d = drive(lanes=2, cells=320, context_length=320, ram=1000)
+    put_out(d, known(d, text(200)))
+    known(d, [*text(100), *text(20, start=210)])
+    while (cold := d.cache.coldest()) is not None:
+        put_out(d, cold)
+    last = d.add([*text(200), 255], max_tokens=2)
+    d.run()
+    assert last.cached == 200
+    assert right(d, last)

@@ -20,7 +20,7 @@ from antiphon.hub import DEFAULT_MODEL, HubError, ModelName, default_cache, pars
 
 LONGEST_NAME = 256  # characters of a model's name as served: it stands in every response
 KEY_FILE_LIMIT = 1 << 20  # bytes: some ten thousand keys; a larger file is not a list of keys
-MOST_SLOTS = 256  # llama.cpp's own limit of sequences in one context (LLAMA_MAX_SEQ)
+MOST_SLOTS = 255  # llama.cpp's own limit of sequences in one context (LLAMA_MAX_SEQ), but for one that is borrowed
 
 EngineName = Literal["llama", "scripted"]
 LogLevel = Literal["debug", "info", "warning", "error"]

@@ -89,10 +89,14 @@ def _admission(state: State) -> Decision | None:
 
 
 def _need(state: State, sequence: Sequence, prefix: _Prefix) -> int:
-    """Free cells that the sequence wants, beside those that running ones were promised. A copy comes back whole."""
+    """Free cells that the sequence wants, beside those that running ones were promised. Nodes come back one by one; for
+    a moment, each takes as much as the copy that it is cut out of."""
+    held = peak = 0
+    for node in prefix.away:
+        peak = max(peak, held + (len(node.copy) if node.copy is not None else 0))
+        held += len(node)
     promised = sum(running.pending + HEADROOM for running in state.running)
-    restored = sum(len(node.copy) for node in prefix.away if node.copy is not None)
-    return len(sequence.tokens) - prefix.length + restored + promised
+    return max(peak, held + len(sequence.tokens) - prefix.length) + promised
 
 
 def _being_computed(state: State, sequence: Sequence, length: int) -> tuple[Sequence | None, int]:
@@ -105,7 +109,9 @@ def _being_computed(state: State, sequence: Sequence, length: int) -> tuple[Sequ
         same = running.generation.owner == sequence.generation.owner and running.publishable
         if same and others[length:start] == tokens[length:start] and others[:length] == tokens[:length]:
             common = start + common_prefix(others[start:], tokens, start, limit)
-            if common > longest:
+            if running.pending == 1:  # Its newest token is never computed yet: to wait for it is to wait to its end.
+                common = min(common, running.computed)
+            if common >= start and common > longest:
                 best, longest = running, common
     return best, longest
 

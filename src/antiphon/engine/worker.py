@@ -139,14 +139,17 @@ class WorkerEngine:
         except Exception as error:
             log.exception("the engine's thread failed")
             failure = EngineFailure(f"the engine's thread failed: {error!r}")
+        # First of all: saving what was computed may take longer than a reader, or whoever stops us, will wait.
+        self._tell(failure)
         try:
             orderly = isinstance(failure, EngineClosed)
             worker.stepper.close(worker.waiter(self._inbox) if orderly else None)
+        except Exception:
+            log.exception("the engine could not be closed in order")
+        try:
             self._backend.close()
         except Exception:
             log.exception("the engine could not be closed")
-        finally:
-            self._tell(failure)
 
     def _tell(self, failure: EngineFailure) -> None:
         try:
