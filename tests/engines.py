@@ -14,6 +14,8 @@ SPECIAL = ("<|im_start|>", "<|im_end|>")
 class RefusingEngine:
     """An engine that takes no sequence: `submit` raises `error`."""
 
+    alive = True
+
     def __init__(self, error: Exception) -> None:
         self.info = ModelInfo(name="refusing", context_length=10_000, dialect="plain")
         self.tokenizer = ByteTokenizer(SPECIAL)
@@ -35,6 +37,8 @@ class GivenEngine:
 
     It keeps what it was asked for. `cached` is what it says of each prompt's cached tokens.
     """
+
+    alive = True
 
     def __init__(
         self, steps: Sequence[Step], *, dialect: str = "hermes", cached: int = 0, context_length: int = 10_000

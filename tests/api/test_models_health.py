@@ -111,3 +111,17 @@ async def test_the_root_tells_what_answers(tmp_path: Path) -> None:
         assert (await server.client.get("/")).json()["name"] == "antiphon"
         head = await server.client.head("/")
     assert (head.status_code, head.content) == (200, b"")
+
+
+async def test_a_server_whose_engine_has_died_says_so(tmp_path: Path) -> None:
+    engine = ScriptedEngine(load_script(script(tmp_path, TURNS)))
+
+    async def load(report: Report) -> Engine:
+        return engine
+
+    async with running_server(load) as server:
+        assert (await server.client.get("/health")).status_code == 200
+        await engine.aclose()
+        health = await server.client.get("/health")
+        assert health.status_code == 503
+        assert "engine has failed" in health.json()["error"]["message"]

@@ -220,6 +220,7 @@ async def test_any_other_error_ends_the_engine_and_everybody_is_told(caplog: pyt
         streams = [submit(engine, text(8, 20 * n)) for n in range(4)]
         assert await asyncio.gather(*map(failed, streams)) == [True] * 4
         assert engine.running == 0
+        assert not engine.alive
         await engine.aclose()
         assert backend.closed
         with pytest.raises(EngineFailure, match="a bug"):

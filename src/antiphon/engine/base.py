@@ -212,6 +212,11 @@ class Engine(Protocol):
     @property
     def tokenizer(self) -> Tokenizer: ...
 
+    @property
+    def alive(self) -> bool:
+        """Whether it can still answer: False once it has failed for good, or was closed."""
+        ...
+
     def submit(self, generation: Generation) -> StepStream:
         """Starts a sequence. Raises `EngineBusy` when the queue is full; never blocks."""
         ...

@@ -70,6 +70,10 @@ class ScriptedEngine:
         """Number of sequences that have not ended."""
         return len(self._playing)
 
+    @property
+    def alive(self) -> bool:
+        return not self._closed
+
     def submit(self, generation: Generation) -> StepStream:
         number = next(self._numbers)
         stream = StepStream(partial(self._stop, number))

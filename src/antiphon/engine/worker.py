@@ -72,6 +72,10 @@ class WorkerEngine:
         return self._backend.tokenizer
 
     @property
+    def alive(self) -> bool:
+        return self._broken is None and not self._closing
+
+    @property
     def running(self) -> int:
         """Sequences that are waiting or running."""
         return len(self._live)

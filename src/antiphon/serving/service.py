@@ -118,7 +118,7 @@ class Service:
 
     @property
     def ready(self) -> bool:
-        return self._model is not None and not self._draining
+        return self._model is not None and not self._draining and self._model.engine.alive
 
     @property
     def model(self) -> ServedModel:
@@ -129,7 +129,12 @@ class Service:
 
     def unavailable(self) -> RequestRefused:
         """What a client is told while nothing is served."""
-        message = "The server is shutting down." if self._draining else "The model is still loading."
+        if self._draining:
+            message = "The server is shutting down."
+        elif self._model is None:
+            message = "The model is still loading."
+        else:
+            message = "The engine has failed; the server must be started again."
         return RequestRefused(message, code="server_unavailable", status=503, kind="server_error", retry_after=2)
 
     def drain(self) -> None:
