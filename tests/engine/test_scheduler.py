@@ -6,9 +6,10 @@ import pytest
 
 from antiphon.engine.backend import Sampled, Trim
 from antiphon.engine.base import EngineFailure, Finish, Generation, Sampling, Step
+from antiphon.engine.pace import FIRST_CHUNK
 from antiphon.engine.prefix_cache import PrefixCache
 from antiphon.engine.prefix_tree import Node
-from antiphon.engine.state import PREFILL_CHUNK, Admit, Compute, Evict, Idle, Preempt, State
+from antiphon.engine.state import Admit, Compute, Evict, Idle, Preempt, State
 from tests.engine.arithmetic_backend import alone
 from tests.engine.drive import Drive, decided, drive, text
 
@@ -75,7 +76,7 @@ def test_decoding_and_a_prompt_take_turns_in_chunks() -> None:
     short = d.add(text(3))
     d.step()
     long = d.add(text(150, start=100))
-    for count in (PREFILL_CHUNK, PREFILL_CHUNK, 150 - 2 * PREFILL_CHUNK):
+    for count in (FIRST_CHUNK, FIRST_CHUNK, 150 - 2 * FIRST_CHUNK):
         assert d.step()[-1] == Compute(((short, 1),))
         assert d.step()[-1] == Compute(((long, count),))
     assert d.step()[-1] == Compute(((short, 1), (long, 1)))

@@ -9,12 +9,10 @@ from msgspec import Struct
 
 from antiphon.engine.backend import Batch, Entry, Sampled, Trim
 from antiphon.engine.base import EngineFailure, Finish, Generation, Step
+from antiphon.engine.pace import FIRST_CHUNK
 from antiphon.engine.prefix_cache import PrefixCache
 from antiphon.engine.prefix_tree import Node
 from antiphon.engine.sequence import Sequence
-
-PREFILL_CHUNK = 64
-"""Prompt tokens a step while others are decoding, until steps were measured."""
 
 
 class Admit(Struct, frozen=True):
@@ -81,7 +79,7 @@ class State:
         self.cells = cells
         self.batch_tokens = batch_tokens
         self.context_length = context_length
-        self.prefill_chunk = PREFILL_CHUNK
+        self.prefill_chunk = FIRST_CHUNK
         self.prefill_next = False  # whose turn it is, when some decode and others have a prompt to be computed
         self.running: list[Sequence] = []
         self.waiting: deque[Sequence] = deque()
