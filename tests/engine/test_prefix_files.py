@@ -28,6 +28,13 @@ def refuse_all(d: Drive) -> None:
     d.refuses = lambda key: True
 
 
+def refuse_file(d: Drive, node: Node) -> None:
+    """The one that holds the node."""
+    assert node.copy is not None and node.copy.record is not None
+    bad = node.copy.record.key
+    d.refuses = lambda key: key == bad
+
+
 def refuse_none(d: Drive) -> None:
     d.refuses = lambda key: False
 
@@ -234,9 +241,7 @@ def test_a_path_whose_start_cannot_be_read_is_computed_again() -> None:
     d = drive(disk=1000)
     first, second = (known(d, text(length)) for length in (30, 60))
     put_out(d, second, first)
-    assert first.copy is not None and first.copy.record is not None
-    bad = first.copy.record.key
-    d.refuses = lambda key: key == bad
+    refuse_file(d, first)
     assert answers(d, [*text(60), 7]) == 0
     refuse_none(d)
     d.run()
@@ -247,9 +252,7 @@ def test_a_path_whose_end_cannot_be_read_goes_on_from_its_start() -> None:
     d = drive(disk=1000)
     first, second = (known(d, text(length)) for length in (30, 60))
     put_out(d, second, first)
-    assert second.copy is not None and second.copy.record is not None
-    bad = second.copy.record.key
-    d.refuses = lambda key: key == bad
+    refuse_file(d, second)
     assert answers(d, [*text(60), 7]) == 30
 
 

@@ -27,11 +27,6 @@ def links(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def cache(tmp_path: Path) -> Path:
-    return tmp_path / "cache"
-
-
 def leftovers(cache: Path) -> list[str]:
     """Everything in the cache that is neither a model, its sidecar nor a lock."""
     files = [p for p in cache.rglob("*") if p.is_file() or p.name.startswith("partial")]

@@ -40,11 +40,6 @@ def nowhere(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def cache(tmp_path: Path) -> Path:
-    return tmp_path / "cache"
-
-
 def files(cache: Path) -> set[str]:
     return {path.name for path in cache.rglob("*") if not path.is_dir() or path.name.startswith("partial")} - {
         ".1.0.lock"

@@ -21,7 +21,7 @@ from antiphon.engine.observe import StepReport
 from antiphon.engine.prefix_store import PrefixStore
 from antiphon.engine.stepper import Options
 from antiphon.engine.worker import WorkerEngine
-from tests.engine.llama.generate import TOLERANCE
+from tests.engine.llama.generate import assert_same_tokens
 from tests.tiny_model import FAMILIES, Tiny, write_tiny_model
 
 LENGTH = 24
@@ -133,14 +133,7 @@ async def reference(machine: Machine, prompt: Sequence[int], length: int = LENGT
 
 
 def same(expected: Answer, answer: Answer) -> None:
-    """Equal, or parted where the best two are as good as each other."""
-    for one, other in zip(expected.logprobs, answer.logprobs, strict=False):
-        if one.token != other.token:
-            ranks = dict(one.top)
-            assert other.token in ranks, "the other token was not among the best"
-            assert one.logprob - ranks[other.token] <= TOLERANCE
-            return
-    assert len(expected.tokens) == len(answer.tokens)
+    assert_same_tokens(answer.tokens, expected.logprobs)
 
 
 async def test_in_a_full_batch(machine: Machine) -> None:
