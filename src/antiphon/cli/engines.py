@@ -78,7 +78,7 @@ def _llama(options: ServeOptions, fetch: Fetch, observe: Observe) -> Loader:
         return WorkerEngine(
             backend,
             max_queue=options.max_queue,
-            options=_prefixes(options),
+            options=_engine_options(options),
             store=_store(options, backend.fingerprint) if backend.can_trim else None,
             observe=observe,
         )
@@ -86,7 +86,7 @@ def _llama(options: ServeOptions, fetch: Fetch, observe: Observe) -> Loader:
     return load
 
 
-def _prefixes(options: ServeOptions) -> EngineOptions:
+def _engine_options(options: ServeOptions) -> EngineOptions:
     from antiphon.engine.llama.machine import available_memory
     from antiphon.engine.stepper import Options
 

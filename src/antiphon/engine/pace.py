@@ -124,9 +124,8 @@ class Pace:
             self._threads.note(decoding, seconds)
 
     def _decode_seconds(self, decoding: int) -> float:
-        """Of so many sequences, or of the nearest number that was measured. What is wrong about it is counted as
-        prefill, so it decides only how soon the budget is right."""
-        if not decoding or not self._decode:
+        """Of so many sequences, or of the nearest number that was measured."""
+        if not self._decode:
             return 0.0
         return _middle(self._decode[min(self._decode, key=lambda known: abs(known - decoding))])
 
@@ -193,8 +192,9 @@ class ThreadChoice:
 
     @property
     def threads(self) -> int:
-        trying = self._trial is not None and not self._paused
-        return self._rungs[self._trial.rungs[0] if trying and self._trial else self._at]
+        if self._trial is None or self._paused:
+            return self.settled
+        return self._rungs[self._trial.rungs[0]]
 
     def note(self, decoding: int, seconds: float) -> None:
         """A step that only decoded took so long."""

@@ -225,9 +225,7 @@ class PrefixCache:
         self.moves.clear()
         self._free_slots = deque(self._slots)
         for node in self.tree.nodes():
-            node.users = 0
-            if node.resident:
-                node.slot = -1
+            node.users, node.slot = 0, -1
         self._nodes.clear()
         self.resident = 0
         self.shelf.discard_unfilled()
@@ -301,11 +299,8 @@ def _stored(node: Node) -> bool:
 def _doubled(node: Node) -> bool:
     """Whether the node's copy holds what is in its parent's file too, and can be made anew without it: else each cut
     of a prefix would be another file of all that is before it."""
-    return node.resident and node.copy is not None and node.copy.start < node.start and _has_file(node.parent)
-
-
-def _has_file(node: Node | None) -> bool:
-    return node is not None and _stored(node)
+    copy, above = node.copy, node.parent
+    return node.resident and copy is not None and copy.start < node.start and above is not None and _stored(above)
 
 
 def _mergeable(node: Node) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Sequence as Seq
 from msgspec import Struct
 
 from antiphon.engine.backend import Parcel
-from antiphon.engine.prefix_store import Record, path_key
+from antiphon.engine.prefix_store import PathHash, Record
 from antiphon.engine.prefix_tree import Copy, Node
 
 
@@ -218,14 +218,12 @@ class Shelf:
 
 
 def _record(node: Node) -> Record:
-    path = [token for one in node.path() for token in one.tokens]
-    return Record(
-        owner=node.owner,
-        tokens=tuple(node.tokens),
-        start=node.start,
-        parent=path_key(node.owner, path[: node.start]) if node.start else b"",
-        key=path_key(node.owner, path),
-    )
+    path = PathHash(node.owner)
+    for above in node.path()[:-1]:
+        path.extend(above.tokens)
+    parent = path.key if node.start else b""
+    key = path.extend(node.tokens).key
+    return Record(owner=node.owner, tokens=tuple(node.tokens), start=node.start, parent=parent, key=key)
 
 
 def _last_use(copy: Copy) -> int:

@@ -153,7 +153,7 @@ class Stepper:
         return outcomes
 
     def _one_by_one(self, parts: Parts, failure: EngineFailure) -> list[Outcome]:
-        log.warning("a batch of %d failed and is tried one by one: %s", len(parts), failure)
+        log.warning("a batch of %d failed and is tried again one by one: %s", len(parts), failure)
         outcomes: list[Outcome] = []
         for part in parts:
             # The context may be lost on the way, and everybody with it: they are computed again.
@@ -162,9 +162,11 @@ class Stepper:
         return outcomes
 
     def _lost(self, parts: Parts, failure: Exception) -> list[Outcome]:
-        alone = [sequence for sequence, _ in parts] if len(parts) == 1 else []
-        outcomes = self._failed(parts, EngineFailure(str(failure))) if any(one.lost_alone for one in alone) else []
-        for sequence in alone:
+        outcomes: list[Outcome] = []
+        if len(parts) == 1:
+            [(sequence, _)] = parts
+            if sequence.lost_alone:
+                outcomes = self._failed(parts, EngineFailure(str(failure)))
             sequence.lost_alone = True
         count = len(self._state.running)
         self._state.lost([sequence for sequence, _ in parts])
