@@ -20,6 +20,11 @@ from antiphon.engine.prefix_shelf import Shelf
 from antiphon.engine.prefix_store import Record
 from antiphon.engine.prefix_tree import Copy, Node, Tree, add_child, common_prefix, graft, merge, remove, split
 
+IDLE_TOKENS = 64
+"""Tokens computed for others after which an unused prefix leaves the cache for memory that is free. Every token that
+is computed steps over the cells of all: 0.3 us a cell for a small model on two CPU cores, while a cell is saved and
+brought back in 5 us."""
+
 
 class PrefixCache:
     """`slots` are the backend's slots for nodes."""
@@ -61,6 +66,12 @@ class PrefixCache:
         leaves = (node for node in self._nodes.values() if _evictable(node) and node not in apart)
         return min(leaves, key=_last_use, default=None)
 
+    def idle(self) -> Node | None:
+        """The least recently used node, if it is better off outside of the cache, and if that takes nobody's place."""
+        node = self.coldest()
+        left = node is not None and self._clock - node.used > IDLE_TOKENS and self.shelf.has_place(node)
+        return node if left else None
+
     def unsaved(self) -> Node | None:
         """The node that should be written next, the last used first; parents first, or the file would be an orphan."""
         if not self.shelf.accepts:
@@ -69,6 +80,10 @@ class PrefixCache:
         outside = (node for node in self.shelf.unsaved() if _unsaved(node))
         best = max((*inside, *outside), key=_last_use, default=None)
         return best if best is not None and self.shelf.would_keep(best) else None
+
+    def passed(self, tokens: int) -> None:
+        """So many tokens were computed, of whomever."""
+        self._clock += tokens
 
     # A sequence comes and goes
 

@@ -58,6 +58,10 @@ class Shelf:
         """Whether a copy of this length can be kept at all."""
         return length <= self._ram or (self._disk is not None and not self._failing and length <= self._disk)
 
+    def has_place(self, node: Node) -> bool:
+        """Whether the node can leave the cache at once and without another copy having to go."""
+        return node.copy is not None or self.in_ram + len(node) <= self._ram
+
     def would_keep(self, node: Node) -> bool:
         """Whether a file of the node would not be the next one to be removed."""
         warmer = sum(len(copy) for copy in self._copies if copy.stored and _last_use(copy) >= node.used)

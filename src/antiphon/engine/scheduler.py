@@ -7,6 +7,7 @@ Rules
   chunks. In one batch they would cost more on a CPU, where every token of a tile of attention reads the cells of all.
 * First come, first served; a sequence that was preempted goes back to the front. The oldest running sequence is never
   preempted, so something always gets done.
+* What nobody uses leaves the cache while others compute, if memory has room: they step over its cells.
 * What a running sequence is just computing for a prompt that waits is waited for, not computed twice.
 * Every sequence is at any moment in exactly one of: waiting, running, gone.
 """
@@ -59,7 +60,7 @@ class _Prefix(Struct, frozen=True):
 
 def decide(state: State) -> Decision:
     """The next decision. Changes nothing."""
-    return _admission(state) or _computing(state)
+    return _admission(state) or _leaving(state) or _computing(state)
 
 
 def relief(state: State) -> Evict | Preempt | None:
@@ -133,6 +134,12 @@ def _with_less(state: State, sequence: Sequence, prefix: _Prefix) -> Decision | 
     less = _Prefix(leaf, min(leaf.end, prefix.length))
     need = _need(state, sequence, less)
     return Admit(leaf, less.length) if need <= state.free else _room(state, sequence, less, need)
+
+
+def _leaving(state: State) -> Evict | None:
+    """One idle prefix a step: what a step does beside computing stays short."""
+    idle = state.cache.idle() if state.running and not state.cache.moves else None
+    return Evict(idle) if idle is not None else None
 
 
 def _computing(state: State) -> Decision:

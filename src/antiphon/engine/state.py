@@ -152,6 +152,7 @@ class State:
         """Books what a batch computed; gives what each sampled sequence got. Ended sequences are removed."""
         self._strained = False
         self.prefill_next = parts[0][0].pending == 1
+        self.cache.passed(sum(count for _, count in parts))
         samples = iter(sampled)
         outcomes: list[Outcome] = []
         for sequence, count in parts:
