@@ -70,7 +70,7 @@ def test_a_step_counts_for_what_it_computed(figures: dict[str, int], phase: str)
 def test_what_is_so_far_is_told_as_it_is_and_what_is_of_a_step_is_added_up() -> None:
     metrics = Metrics()
     so_far = {"prompt_tokens": 100, "cached_tokens": 40, "preempted": 2, "restored": 30}
-    now = {"cells_used": 50, "cells_total": 200, "ram_bytes": 1000, "disk_bytes": 2000}
+    now = {"cells_used": 50, "cells_total": 200, "ram_bytes": 1000, "disk_bytes": 2000, "threads": 2}
     metrics.observe_step(report(native_seconds=0.25, prompt_tokens=80, ram_bytes=9))
     metrics.observe_step(report(native_seconds=0.5, **so_far, **now))
     assert told(metrics, "antiphon_engine_native_seconds_total") == 0.75
@@ -81,6 +81,7 @@ def test_what_is_so_far_is_told_as_it_is_and_what_is_of_a_step_is_added_up() -> 
     assert told(metrics, "antiphon_engine_restored_tokens_total") == 30
     assert told(metrics, "antiphon_used_cells") == 50
     assert told(metrics, "antiphon_cells") == 200
+    assert told(metrics, "antiphon_engine_threads") == 2
     assert told(metrics, "antiphon_prefix_ram_bytes") == 1000
     assert told(metrics, "antiphon_prefix_disk_bytes") == 2000
 

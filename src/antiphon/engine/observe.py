@@ -17,6 +17,7 @@ class StepReport(Struct, frozen=True, kw_only=True, gc=False):
     native_seconds: float  # of these, in machine code
     decoding: int  # sequences that were given their next token
     prefilled: int  # prompt tokens computed
+    threads: int  # that computed it
     running: int
     waiting: int
     cells_used: int

@@ -257,6 +257,7 @@ class Stepper:
             native_seconds=native,
             decoding=decoding,
             prefilled=prefilled,
+            threads=self._backend.threads,
             running=len(state.running),
             waiting=len(state.waiting),
             cells_used=state.cells - state.free,

@@ -94,6 +94,7 @@ _GAUGES = (
     _Figure("antiphon_open_responses", "", "Responses that have begun and not ended.", lambda m: m.open),
     _Figure("antiphon_waiting_requests", "", "Requests in the engine's queue.", lambda m: m.waiting),
     _Figure("antiphon_running_requests", "", "Sequences that are computed.", lambda m: m.running),
+    _Figure("antiphon_engine_threads", "", "Threads of the latest step.", lambda m: m.report.threads),
     _Figure("antiphon_cells", "", "Cells of the KV cache.", lambda m: m.report.cells_total),
     _Figure(
         "antiphon_used_cells", "", "Cells of the KV cache in use, shared ones once.", lambda m: m.report.cells_used

@@ -53,6 +53,7 @@ NO_STEP = StepReport(
     native_seconds=0,
     decoding=0,
     prefilled=0,
+    threads=0,
     running=0,
     waiting=0,
     cells_used=0,
