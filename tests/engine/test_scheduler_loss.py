@@ -63,6 +63,18 @@ def test_what_is_outside_survives_a_loss() -> None:
     assert again.cached == 49
 
 
+def test_what_is_computed_again_after_a_loss_was_not_cached() -> None:
+    d = drive()
+    known(d, text(50))
+    sequence = d.add([*text(50), 7, 8], max_tokens=3)
+    d.step()
+    assert sequence.cached == 50
+    d.lose()
+    d.run()
+    assert right(d, sequence)
+    assert sequence.cached == 0
+
+
 def test_a_copy_that_was_still_to_be_made_is_lost_too() -> None:
     d = drive(cells=100, context_length=100, ram=100)
     node = known(d, text(50))

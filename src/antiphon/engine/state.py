@@ -190,11 +190,16 @@ class State:
         sequence.lane = self._lanes.popleft()
         sequence.leaf = self.cache.use(change.leaf, change.length, sequence.lane)
         sequence.computed = sequence.leaf.end
+        self._count(sequence)
+        self.running.append(sequence)
+
+    def _count(self, sequence: Sequence) -> None:
         if sequence.cached is None:
             sequence.cached = sequence.computed
             self.prompt_tokens += len(sequence.generation.prompt)
             self.cached_tokens += sequence.computed
-        self.running.append(sequence)
+        else:  # What was found computed then, and is computed now that the cache was lost, was not cached.
+            sequence.cached = min(sequence.cached, sequence.computed)
 
     def _publish(self, sequence: Sequence, length: int) -> None:
         assert sequence.leaf is not None
