@@ -48,8 +48,8 @@ class Hook:
         """What a batch fails of that computes these tokens of a sequence."""
         return None
 
-    def saved(self, data: bytes) -> bytes:
-        """What a saved state is when it is asked for again."""
+    def saved(self, data: bytes) -> bytes | None:
+        """What a saved state is when it is asked for again; None: there is no memory for it."""
         return data
 
     def fails(self, tokens: Sequence[int]) -> bool:

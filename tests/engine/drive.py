@@ -12,12 +12,12 @@ from antiphon.engine.base import EngineFailure, Finish, Generation, Sampling
 from antiphon.engine.prefix_cache import PrefixCache
 from antiphon.engine.prefix_file import rooted
 from antiphon.engine.prefix_shelf import Kind, Shelf
-from antiphon.engine.prefix_store import Record
+from antiphon.engine.prefix_store import Record, Unreadable
 from antiphon.engine.prefix_tree import Copy, Node, Tree
 from antiphon.engine.scheduler import decide
 from antiphon.engine.sequence import Sequence
 from antiphon.engine.state import Compute, Decision, Evict, Idle, Preempt, State
-from tests.engine.arithmetic_backend import ArithmeticBackend, Ends, alone, never
+from tests.engine.arithmetic_backend import ArithmeticBackend, Ends, Hook, alone, never
 
 BOOKS = (State, Sequence, PrefixCache, Shelf, Tree, Node, Copy, Parcel)
 
@@ -88,6 +88,7 @@ class Drive:
         )
         self.files: dict[bytes, File] = {}  # the least recently used first
         self.refuses: Callable[[bytes], bool] = lambda key: False  # files that cannot be written or read
+        self.unreadable: Callable[[bytes], bool] = lambda key: False  # files that cannot be read now
         self.delay = delay
         self.arrived: list[Sequence] = []
         self.outputs: dict[Sequence, list[int]] = {}
@@ -219,8 +220,7 @@ class Drive:
         self._check_state()
 
     def _transfer(self) -> None:
-        transfers, self.shelf.transfers = self.shelf.transfers, []
-        self._under_way += [(self.delay, transfer.kind, transfer.copy) for transfer in transfers]
+        self._under_way += [(self.delay, transfer.kind, transfer.copy) for transfer in self.cache.transfers()]
         due = [transfer for transfer in self._under_way if transfer[0] <= 0]
         self._under_way = [(left - 1, kind, copy) for left, kind, copy in self._under_way if left > 0]
         for _, kind, copy in due:
@@ -234,7 +234,10 @@ class Drive:
             self.files.pop(key, None)
         elif kind is Kind.READ:
             file = self.files.pop(key, None)
-            if file is not None and not self.refuses(key):
+            if file is not None and self.unreadable(key):
+                self.files[key] = file
+                self.cache.read_done(copy, Unreadable.NOW)
+            elif file is not None and not self.refuses(key):
                 self.files[key] = file
                 self.cache.read_done(copy, file.data)
             else:
@@ -280,6 +283,7 @@ def drive(
     ram: int = 0,
     disk: int | None = None,
     delay: int = 0,
+    hook: Hook | None = None,
 ) -> Drive:
     backend = ArithmeticBackend(
         lanes=lanes,
@@ -289,6 +293,7 @@ def drive(
         context_length=context_length,
         can_trim=can_trim,
         ends=ends,
+        hook=hook,
     )
     return Drive(backend, ram=ram, disk=disk, delay=delay)
 
@@ -327,3 +332,37 @@ def put_out(d: Drive, *nodes: Node) -> None:
     for node in nodes:
         d.state.apply(Evict(node))
     d.run()
+
+
+def written(d: Drive) -> list[int]:
+    """The lengths of the files, the least recently used first."""
+    return [len(file.record.tokens) for file in d.files.values()]
+
+
+def answers(d: Drive, prompt: list[int], max_tokens: int = 2) -> int:
+    """Asks, and gives how many tokens were known."""
+    sequence = d.add(prompt, max_tokens=max_tokens)
+    d.run()
+    assert right(d, sequence)
+    assert sequence.cached is not None
+    return sequence.cached
+
+
+def busy(d: Drive) -> None:
+    """Somebody talks, so that nothing is written for safety."""
+    d.add([250], max_tokens=200)
+    d.step()
+
+
+def beside(d: Drive, prompt: list[int]) -> Node:
+    """A prefix in the cache, computed beside the one who talks."""
+    sequence = d.add(prompt, max_tokens=1)
+    while sequence not in d.ended:
+        d.step()
+    return d.node(prompt)
+
+
+def push_out(d: Drive, *nodes: Node) -> None:
+    for node in nodes:
+        d.state.apply(Evict(node))
+        d.step()

@@ -6,22 +6,22 @@ import pytest
 
 from antiphon.engine.prefix_shelf import Kind
 from antiphon.engine.prefix_tree import Node
-from antiphon.engine.state import Compute, Evict, Fetch, Idle, Persist
-from tests.engine.drive import Drive, decided, drive, known, lengths, put_out, right, text
-
-
-def written(d: Drive) -> list[int]:
-    """The lengths of the files, the least recently used first."""
-    return [len(file.record.tokens) for file in d.files.values()]
-
-
-def answers(d: Drive, prompt: list[int], max_tokens: int = 2) -> int:
-    """Asks, and gives how many tokens were known."""
-    sequence = d.add(prompt, max_tokens=max_tokens)
-    d.run()
-    assert right(d, sequence)
-    assert sequence.cached is not None
-    return sequence.cached
+from antiphon.engine.state import Compute, Fetch, Idle, Persist
+from tests.engine.drive import (
+    Drive,
+    answers,
+    beside,
+    busy,
+    decided,
+    drive,
+    known,
+    lengths,
+    push_out,
+    put_out,
+    right,
+    text,
+    written,
+)
 
 
 def refuse_all(d: Drive) -> None:
@@ -55,26 +55,6 @@ def test_without_memory_a_prefix_goes_to_a_file_and_comes_back() -> None:
     assert sequence.cached == 49
     assert d.backend.computed == computed + 1
     assert node.copy.parcel is None  # Its file is enough.
-
-
-def busy(d: Drive) -> None:
-    """Somebody talks, so that nothing is written for safety."""
-    d.add([250], max_tokens=200)
-    d.step()
-
-
-def beside(d: Drive, prompt: list[int]) -> Node:
-    """A prefix in the cache, computed beside the one who talks."""
-    sequence = d.add(prompt, max_tokens=1)
-    while sequence not in d.ended:
-        d.step()
-    return d.node(prompt)
-
-
-def push_out(d: Drive, *nodes: Node) -> None:
-    for node in nodes:
-        d.state.apply(Evict(node))
-        d.step()
 
 
 def test_what_memory_cannot_hold_goes_to_files() -> None:

@@ -6,6 +6,7 @@ import itertools
 import logging
 import os
 import queue
+import re
 import signal
 import stat
 import subprocess
@@ -21,7 +22,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.engine.prefix_store import LOCK, PARTIAL, SUFFIX, PrefixStore, PrefixStoreError, Record, path_key
+from antiphon.engine.prefix_store import (
+    LOCK,
+    PARTIAL,
+    SUFFIX,
+    PrefixStore,
+    PrefixStoreError,
+    Record,
+    Unreadable,
+    path_key,
+)
 
 FINGERPRINT = "model-1/f16"
 
@@ -70,9 +80,9 @@ def write(store: PrefixStore, record: Record, data: bytes | bytearray = b"state"
     return box.get(timeout=60)
 
 
-def read(store: PrefixStore, record: Record) -> bytes | None:
+def read(store: PrefixStore, record: Record) -> bytes | Unreadable | None:
     """Waits for what `done` is told, and so for all that was asked for before."""
-    box: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+    box: queue.SimpleQueue[bytes | Unreadable | None] = queue.SimpleQueue()
     store.read(record, box.put)
     return box.get(timeout=60)
 
@@ -370,12 +380,7 @@ def test_a_folder_that_is_gone(store: PrefixStore, directory: Path, caplog: pyte
 def test_what_waits_to_be_written_is_bounded(directory: Path) -> None:
     with opened(directory, pending_bytes=10) as store:
         assert not write(store, ROOT, bytes(11))
-        gate, answers = threading.Event(), list[bool]()
-
-        def hold(_: bytes | None) -> None:
-            gate.wait(60)
-
-        store.read(ROOT, hold)
+        gate, answers = held(store), list[bool]()
         store.write(ROOT, bytes(6), answers.append)
         store.write(TWIG, bytes(5), answers.append)
         assert answers == [False]  # at once, while the thread is held
@@ -384,6 +389,36 @@ def test_what_waits_to_be_written_is_bounded(directory: Path) -> None:
         assert read(store, TWIG) == bytes(4)
         assert answers == [False, True, True]
         assert write(store, ROOT, bytes(10))
+
+
+def held(store: PrefixStore) -> threading.Event:
+    """Stops the store's thread; gives what lets it go on."""
+    reached, gate = threading.Event(), threading.Event()
+
+    def hold(_: object) -> None:
+        reached.set()
+        gate.wait(60)
+
+    store.read(ROOT, hold)
+    reached.wait()
+    return gate
+
+
+def test_a_thread_that_does_not_end_is_left_behind(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It drops what waits, and keeps the folder as long as it lives."""
+    store = PrefixStore(directory, FINGERPRINT)
+    gate, answers = held(store), list[bool]()
+    store.write(ROOT, b"state", answers.append)
+    caplog.clear()
+    store.close(0.0)
+    assert [message.split(":")[0] for message in caplog.messages] == ["the folder of prefixes is too slow"]
+    with pytest.raises(PrefixStoreError, match="another server"):
+        PrefixStore(directory, FINGERPRINT)
+    gate.set()
+    store.close()
+    assert answers == []
+    with opened(directory) as store:
+        assert scanned(store) == []
 
 
 @pytest.mark.timeout(20)
@@ -405,6 +440,12 @@ def test_a_done_that_fails_does_not_end_the_store(store: PrefixStore, caplog: py
     store.read(ROOT, fail)
     assert read(store, ROOT) == b"state"
     assert [record.message for record in caplog.records] == ["a job of the prefix store failed"] * 2
+
+
+def test_a_prefix_that_is_too_long_for_a_file(store: PrefixStore) -> None:
+    (long,) = path("anna", range(2**22))
+    assert not write(store, long)
+    assert write(store, ROOT)
 
 
 def test_closing_finishes_what_is_queued(directory: Path) -> None:
@@ -448,7 +489,8 @@ def node(i, parent):
 
 def start(script: str, *arguments: object) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", CHILD + script, *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    memory = {"MALLOC_ARENA_MAX": "1"}  # glibc reserves room for each thread, in which a limit is not felt
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | memory)
 
 
 def run(script: str, *arguments: object) -> str:
@@ -527,7 +569,69 @@ store.close()
 
 @posix
 def test_no_memory_for_a_file(directory: Path) -> None:
-    assert run(HUGE, directory, FINGERPRINT) == "None False True\n"
+    """The file may be good: it is left alone, until it is written anew."""
+    assert run(HUGE, directory, FINGERPRINT) == "Unreadable.NOW True True\n"
+
+
+LONG = """
+import re
+store = PrefixStore(Path(sys.argv[1]), sys.argv[2], pending_bytes=10)
+tokens = tuple(range(1_000_000))
+long = Record("anna", tokens, 0, b"", bytes(16))
+used = int(re.search(r"VmSize:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) * 1024
+resource.setrlimit(resource.RLIMIT_AS, (used + 2_000_000, -1))
+print(write(store, long, bytes(10)), write(store, node(0, b""), bytes(10)))
+resource.setrlimit(resource.RLIMIT_AS, (-1, -1))
+print(write(store, long, bytes(10)))
+store.close()
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the size of a process as Linux tells it")
+def test_no_memory_to_write_a_file(directory: Path) -> None:
+    """That one is not kept, and what waits is counted down all the same."""
+    assert run(LONG, directory, FINGERPRINT).split() == ["False", "True", "True"]
+
+
+CLOSED = """
+import logging
+logging.basicConfig(format="%(message)s", stream=sys.stdout)
+os.chdir(sys.argv[1])
+store, folder = PrefixStore(Path("open"), sys.argv[2]), Path("open")
+first, other = node(0, b""), Record("bert", (1,), 0, b"", path_key("bert", (1,)))
+second = node(1, first.key)
+third = node(2, second.key)
+for record in (first, second, third, other):
+    assert write(store, record, b"state")
+for path in (Path("."), folder, *folder.iterdir()):
+    path.chmod(0o755)
+path = folder / (first.key.hex() + ".antiphon-prefix")
+path.chmod(0)
+user = os.geteuid()
+if user == 0:
+    os.seteuid(65534)  # nobody: the superuser may read everything
+box = queue.SimpleQueue()
+store.read(first, box.put)
+print(box.get(timeout=60))
+print([record == other for record, _ in store.scan()], store.left_bytes > 2 * path.stat().st_size)
+os.seteuid(user)
+path.chmod(0o600)
+print(len(store.scan()), store.left_bytes)
+store.close()
+"""
+
+
+@posix
+def test_a_file_that_cannot_be_opened_now_is_left_alone(tmp_path: Path) -> None:
+    """And with it all that stands on it, which is no orphan for that."""
+    told = run(CLOSED, tmp_path, FINGERPRINT).splitlines()
+    assert re.fullmatch("prefix file [0-9a-f]+.antiphon-prefix cannot be read now: Permission denied", told[0])
+    assert told[1:] == [
+        "Unreadable.NOW",
+        "prefix files left alone, which cannot be read now: 1 Permission denied, 2 behind another one",
+        "[True] True",
+        "4 0",
+    ]
 
 
 UNWRITABLE = """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from antiphon.engine.backend import Batch, ContextLost, Restore, Sampled
 from antiphon.engine.base import EngineFailure, Generation, Sampling
 from antiphon.engine.observe import StepReport
-from antiphon.engine.prefix_store import SUFFIX, PrefixStore
+from antiphon.engine.prefix_store import SUFFIX, PrefixStore, Record
 from antiphon.engine.stepper import Options
 from antiphon.engine.worker import WorkerEngine
 from tests.engine.arithmetic_backend import ArithmeticBackend, Hook, alone
@@ -217,6 +218,66 @@ async def test_closing_takes_no_longer_than_it_may(tmp_path: Path, caplog: pytes
         submit(engine, text(40))
         await gate.reached(2)
     assert "not all prefixes could be written" in caplog.text
+
+
+class Understated(ArithmeticBackend):
+    """A token takes more in a parcel than it says."""
+
+    cell_bytes = 4
+
+
+async def test_a_prefix_that_the_folder_cannot_take_holds_nobody_up(tmp_path: Path) -> None:
+    backend = Understated()
+    store = PrefixStore(tmp_path, backend.fingerprint, pending_bytes=250)
+    idle = Idleness()
+    async with serving(backend, store=store, observe=idle) as engine:
+        short, long = submit(engine, text(20), 1), submit(engine, text(40, 100), 2)
+        assert await output(short) == alone(text(20), 1)
+        assert await output(long) == alone(text(40, 100), 2)
+        await idle.wait()
+        assert await known(engine, text(41, 100), 1) == 40
+    async with keeping(tmp_path) as engine:
+        assert await known(engine, text(20)) == 19
+        assert await known(engine, text(40, 100)) == 0
+
+
+class Scarce(Hook):
+    """No memory for long states."""
+
+    def saved(self, data: bytes) -> bytes | None:
+        return data if len(data) < 400 else None
+
+
+async def test_a_prefix_that_there_is_no_memory_for_costs_only_itself(tmp_path: Path) -> None:
+    async with keeping(tmp_path, ArithmeticBackend(hook=Scarce())) as engine:
+        assert await known(engine, text(20)) == 0
+        assert await known(engine, text(100, 100)) == 0
+        await works(engine)
+    async with keeping(tmp_path) as engine:
+        assert await known(engine, text(20)) == 19
+        assert await known(engine, text(100, 100)) == 0
+
+
+async def test_a_disk_that_does_not_answer_does_not_hold_the_end(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, LOGGER)
+    reached, gate = threading.Event(), threading.Event()
+
+    def hold(_: object) -> None:
+        reached.set()
+        gate.wait(60)
+
+    minutes = itertools.count(0, 60)
+    store = PrefixStore(tmp_path, ArithmeticBackend.fingerprint)
+    options = Options(clock=lambda: float(next(minutes)))
+    async with serving(ArithmeticBackend(), options=options, store=store) as engine:
+        await known(engine, text(40))
+        store.read(Record("", (1,), 0, b"", bytes(16)), hold)
+        reached.wait()
+    assert "its thread left behind" in caplog.text
+    gate.set()
+    store.close()
 
 
 async def test_an_engine_that_broke_saves_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -38,7 +38,8 @@ class Sampler(Protocol):
 
 
 class Parcel:
-    """The state of a slot outside of the cache. Opaque bytes; None until `Save` has filled it."""
+    """The state of a slot outside of the cache. Opaque bytes; None until `Save` has filled it, and if there was no
+    memory for it."""
 
     __slots__ = ("data",)
 

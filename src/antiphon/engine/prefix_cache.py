@@ -16,8 +16,8 @@ from collections.abc import Iterable
 from collections.abc import Sequence as Seq
 
 from antiphon.engine.backend import Move, Parcel, Restore, Save, Share, Trim
-from antiphon.engine.prefix_shelf import Shelf
-from antiphon.engine.prefix_store import Record
+from antiphon.engine.prefix_shelf import Shelf, Transfer
+from antiphon.engine.prefix_store import Record, Unreadable
 from antiphon.engine.prefix_tree import Copy, Node, Tree, add_child, common_prefix, graft, merge, remove, split
 
 IDLE_TOKENS = 64
@@ -73,13 +73,13 @@ class PrefixCache:
         return node if left else None
 
     def unsaved(self) -> Node | None:
-        """The node that should be written next, the last used first; parents first, or the file would be an orphan."""
+        """The node that should be written next, the last used first; parents first, or the file would be an orphan.
+        What is too long for a file, or for the room there, is passed over."""
         if not self.shelf.accepts:
             return None
         inside = (node for node in self._nodes.values() if _unsaved(node))
         outside = (node for node in self.shelf.unsaved() if _unsaved(node))
-        best = max((*inside, *outside), key=_last_use, default=None)
-        return best if best is not None and self.shelf.would_keep(best) else None
+        return self.shelf.choose((node, _file_length(node)) for node in (*inside, *outside))
 
     def passed(self, tokens: int) -> None:
         """So many tokens were computed, of whomever."""
@@ -161,6 +161,8 @@ class PrefixCache:
 
     def _take_over(self, node: Node, lane: int) -> None:
         """The lane's cells become the node's."""
+        if node.copy is not None:
+            node.copy.unreadable = False
         self._occupy(node)
         self.moves.append(Share(lane, node.slot, node.start, node.end))
 
@@ -253,7 +255,14 @@ class PrefixCache:
         if copy is not None:
             self.shelf.discard(copy)
 
-    def read_done(self, copy: Copy, data: bytes | bytearray | None) -> None:
+    def transfers(self) -> list[Transfer]:
+        """What can be read, written and removed, now that the moves were carried out that are booked no longer. Which
+        prefixes there was no memory for shows here: those are kept nowhere."""
+        booked = [move.parcel for move in self.moves if isinstance(move, Save)]
+        self._forget(self.shelf.discard_unfilled(booked))
+        return self.shelf.take_transfers(booked)
+
+    def read_done(self, copy: Copy, data: bytes | bytearray | Unreadable | None) -> None:
         self._forget(self.shelf.read_done(copy, data))
 
     def write_done(self, copy: Copy, ok: bool) -> None:
@@ -304,6 +313,12 @@ def _unsaved(node: Node) -> bool:
     while above.parent is not None and above.end > start:
         above = above.parent
     return above.end == start and (above.parent is None or _stored(above))
+
+
+def _file_length(node: Node) -> int:
+    """Tokens of the file that `persist` makes of an unsaved node."""
+    copy = node.copy
+    return len(node) if copy is None or copy.end > node.end or _doubled(node) else len(copy)
 
 
 def _stored(node: Node) -> bool:

@@ -8,13 +8,14 @@ the nodes that held it.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as Seq
 
 from msgspec import Struct
 
 from antiphon.engine.backend import Parcel
-from antiphon.engine.prefix_store import PathHash, Record
+from antiphon.engine.prefix_store import PathHash, Record, Unreadable
 from antiphon.engine.prefix_tree import Copy, Node
 
 
@@ -42,7 +43,10 @@ class Shelf:
         self._disk = disk
         self._copies: set[Copy] = set()
         self._fetched: list[Copy] = []
+        self._unfilled: list[Copy] = []
         self._failing = False
+        self._longest = disk or 0  # tokens of a file
+        self._unmade: float = math.inf  # tokens of the shortest copy that there was no memory for, lately
 
     @property
     def busy(self) -> bool:
@@ -56,16 +60,23 @@ class Shelf:
 
     def has_room(self, length: int) -> bool:
         """Whether a copy of this length can be kept at all."""
-        return length <= self._ram or (self._disk is not None and not self._failing and length <= self._disk)
+        return length <= self._ram or (not self._failing and length <= self._longest)
 
     def has_place(self, node: Node) -> bool:
         """Whether the node can leave the cache at once and without another copy having to go."""
-        return node.copy is not None or self.in_ram + len(node) <= self._ram
+        return node.copy is not None or (len(node) < self._unmade and self.in_ram + len(node) <= self._ram)
 
-    def would_keep(self, node: Node) -> bool:
-        """Whether a file of the node would not be the next one to be removed."""
-        warmer = sum(len(copy) for copy in self._copies if copy.stored and _last_use(copy) >= node.used)
-        return self._disk is not None and warmer + len(node) <= self._disk
+    def choose(self, nodes: Iterable[tuple[Node, int]]) -> Node | None:
+        """Of nodes and the lengths of their files the last used one whose file can be made, and would not be the next
+        to be removed."""
+        stored = sorted((copy for copy in self._copies if copy.stored), key=_last_use)
+        room, longest = self._disk or 0, min(self._longest, self._unmade - 1)
+        for node, length in sorted(nodes, key=lambda pair: pair[0].used, reverse=True):
+            while stored and _last_use(stored[-1]) >= node.used:
+                room -= len(stored.pop())
+            if length <= min(room, longest):
+                return node
+        return None
 
     def unsaved(self) -> Iterator[Node]:
         """Nodes whose copies are in memory only."""
@@ -78,6 +89,7 @@ class Shelf:
         copy = Copy(node.start, node.end, _record(node) if self._disk is not None else None)
         copy.parcel = parcel
         self._copies.add(copy)
+        self._unfilled.append(copy)
         node.hold(copy)
         self._count(copy, True)
         return copy
@@ -94,8 +106,18 @@ class Shelf:
         node.hold(copy)
 
     def retry(self) -> None:
-        """There is something new to write: the disk may have room again."""
-        self._failing = False
+        """There is something new to write: disk and memory may have room again."""
+        self._failing, self._unmade = False, math.inf
+
+    def set_aside(self, tokens: int) -> None:
+        """So much of the disk's room is taken by files that cannot be used."""
+        if self._disk is not None:
+            self._disk = max(0, self._disk - tokens)
+            self.bound(self._disk)
+
+    def bound(self, longest: int) -> None:
+        """No file can be of more tokens."""
+        self._longest = min(self._longest, longest)
 
     # Copies go
 
@@ -119,10 +141,14 @@ class Shelf:
             self.let_go(node)
         return nodes
 
-    def discard_unfilled(self) -> None:
-        """Copies that were to be made, and cannot be any more."""
-        for copy in [copy for copy in self._copies if copy.parcel is not None and copy.parcel.data is None]:
-            self.discard(copy)
+    def discard_unfilled(self, booked: Seq[Parcel] = ()) -> list[Node]:
+        """Copies that were to be made and were not, but for those whose parcels are still `booked`. Gives the nodes
+        that held them."""
+        unfilled = [copy for copy in self._unfilled if copy.parcel is not None and copy.parcel.data is None]
+        self._unfilled = [copy for copy in unfilled if copy.parcel in booked]
+        unmade = [copy for copy in unfilled if copy.parcel not in booked]
+        self._unmade = min([self._unmade, *map(len, unmade)])
+        return [node for copy in unmade for node in self.discard(copy)]
 
     def shrink(self) -> list[Node]:
         """Back under the bounds. Gives the nodes that lost their copy."""
@@ -142,7 +168,7 @@ class Shelf:
         if copy.stored:
             self._count(copy, False)
             copy.parcel = None
-        elif self._disk is not None and not self._failing:
+        elif not self._failing and len(copy) <= self._longest:
             self.write(copy, leaving=True)
         else:
             return self.discard(copy)
@@ -163,6 +189,12 @@ class Shelf:
             self.in_ram += len(copy) if counted else -len(copy)
 
     # Files
+
+    def take_transfers(self, booked: Seq[Parcel]) -> list[Transfer]:
+        """What can be done now: all but the writing of what is still to be saved."""
+        taken = [transfer for transfer in self.transfers if transfer.copy.parcel not in booked]
+        self.transfers = [transfer for transfer in self.transfers if transfer.copy.parcel in booked]
+        return taken
 
     def write(self, copy: Copy, *, leaving: bool) -> None:
         """The copy is written; `leaving`: and gives its memory back then."""
@@ -187,7 +219,8 @@ class Shelf:
             if leaving:
                 copy.parcel = None
             return self.shrink()
-        self._failing = True
+        # What is too long says nothing about the disk.
+        self._failing = self._failing or len(copy) <= self._longest
         return self.discard(copy) if leaving else []
 
     def fetch(self, copies: Seq[Copy]) -> None:
@@ -201,10 +234,13 @@ class Shelf:
                 copy.busy = True
                 self.transfers.append(Transfer(Kind.READ, copy))
 
-    def read_done(self, copy: Copy, data: bytes | bytearray | None) -> list[Node]:
+    def read_done(self, copy: Copy, data: bytes | bytearray | Unreadable | None) -> list[Node]:
         """Gives the nodes that lost their copy, whose file was no good."""
         copy.busy = False
         if not copy.nodes:
+            return []
+        if isinstance(data, Unreadable):
+            copy.unreadable = True
             return []
         if data is not None:
             copy.parcel = Parcel(data)

@@ -21,10 +21,11 @@ class Copy:
     """The state of a run of positions outside of the cache: in memory (`parcel`), in a file (`stored`), or both.
 
     The nodes that were cut out of that run share it. `busy`: it is being read or written. `leaving`: its memory is
-    given back as soon as it is written. `counted`: it counts as memory in use.
+    given back as soon as it is written. `counted`: it counts as memory in use. `unreadable`: its file could not be read
+    when it was wanted, and is of no use until the tokens were computed again.
     """
 
-    __slots__ = ("busy", "counted", "end", "leaving", "nodes", "parcel", "record", "start", "stored")
+    __slots__ = ("busy", "counted", "end", "leaving", "nodes", "parcel", "record", "start", "stored", "unreadable")
 
     def __init__(self, start: int, end: int, record: Record | None = None) -> None:
         self.start = start
@@ -35,6 +36,7 @@ class Copy:
         self.busy = False
         self.leaving = False
         self.counted = False
+        self.unreadable = False
         self.nodes: list[Node] = []
 
     def __len__(self) -> int:

@@ -76,7 +76,7 @@ def _admission(state: State) -> Decision | None:
         return None
     sequence = state.waiting[0]
     limit = len(sequence.tokens) - 1  # One token at least is left to compute.
-    prefix = _Prefix(*state.cache.tree.match(sequence.generation.owner, sequence.tokens, limit))
+    prefix = _readable(_Prefix(*state.cache.tree.match(sequence.generation.owner, sequence.tokens, limit)))
     source, common = _being_computed(state, sequence, prefix.length)
     if source is not None:
         return Publish(source, common) if common <= source.computed else None
@@ -87,6 +87,14 @@ def _admission(state: State) -> Decision | None:
     if need <= state.free:
         return Admit(prefix.leaf, prefix.length)
     return _room(state, sequence, prefix, need)
+
+
+def _readable(prefix: _Prefix) -> _Prefix:
+    """As much of a prefix as comes before a file that cannot be read."""
+    for node in prefix.away:
+        if node.copy is not None and node.copy.unreadable and node.parent is not None:
+            return _Prefix(node.parent, node.start)
+    return prefix
 
 
 def _need(state: State, sequence: Sequence, prefix: _Prefix) -> int:

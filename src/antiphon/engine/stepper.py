@@ -9,6 +9,7 @@ Faults
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
@@ -28,8 +29,11 @@ from antiphon.engine.state import Compute, Idle, Outcome, State
 
 log = logging.getLogger(__name__)
 
-SAVING_SECONDS = 10.0
+SAVING_SECONDS = 9.5
 """How long the end of the process may be put off by writing prefixes to files."""
+
+CLOSING_SECONDS = 0.5
+"""How long it may be put off after that, for the file that is just being written."""
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -76,7 +80,10 @@ class Stepper:
     def open(self) -> None:
         """Takes in what an earlier process left in files. Before anything else, on the stepper's thread."""
         if self._store is not None:
-            self._cache.adopt([record for record, _ in self._store.scan()])
+            records, shelf = [record for record, _ in self._store.scan()], self._cache.shelf
+            shelf.set_aside(math.ceil(self._store.left_bytes / self._cell_bytes))
+            shelf.bound(self._store.pending_bytes // self._cell_bytes)
+            self._cache.adopt(records)
             self._transfer()
 
     def add(self, generation: Generation) -> Sequence:
@@ -116,7 +123,7 @@ class Stepper:
             if wait is not None:
                 self._save_all(wait)
                 self._transfer()  # What was written last may have taken the place of others.
-            self._store.close()
+            self._store.close(CLOSING_SECONDS)
 
     # Computing
 
@@ -212,8 +219,7 @@ class Stepper:
         self._transfer()
 
     def _transfer(self) -> None:
-        transfers, self._cache.shelf.transfers = self._cache.shelf.transfers, []
-        for transfer in transfers:
+        for transfer in self._cache.transfers():
             self._begin(transfer)
 
     def _begin(self, transfer: Transfer) -> None:
@@ -223,9 +229,11 @@ class Stepper:
             case Kind.READ:
                 store.read(copy.record, lambda data: post(lambda me: me._cache.read_done(copy, data)))
             case Kind.WRITE if copy.parcel is not None and copy.parcel.data is not None:
+                if len(copy.parcel.data) > store.pending_bytes:  # `cell_bytes` is nearly right.
+                    self._cache.shelf.bound(len(copy) - 1)
                 store.write(copy.record, copy.parcel.data, lambda ok: post(lambda me: me._cache.write_done(copy, ok)))
-            case Kind.WRITE:  # Nobody wants it any more, or it could not be made.
-                self._cache.write_done(copy, False)
+            case Kind.WRITE:  # Nobody wants it any more, or it could not be made. Another one may be.
+                post(lambda me: me._cache.write_done(copy, False))
             case Kind.REMOVE:
                 store.remove(copy.record.key)
 

@@ -1,0 +1,150 @@
+"""Prefixes that no file or no memory is long enough for, and files that cannot be read now: each costs only itself."""
+
+from __future__ import annotations
+
+import json
+
+from antiphon.engine.prefix_store import Unreadable
+from tests.engine.arithmetic_backend import Hook
+from tests.engine.drive import answers, beside, busy, drive, known, lengths, put_out, text, written
+
+# Too long, and no memory
+
+
+def test_what_is_too_long_for_a_file_holds_nobody_up() -> None:
+    d = drive(disk=49)
+    busy(d)
+    beside(d, text(30))
+    beside(d, text(50, start=100))
+    d.cancel(d.state.running[0])
+    d.run()
+    assert 30 in written(d)
+    assert 50 not in written(d)
+
+
+def test_what_does_not_fit_beside_warmer_files_holds_nobody_up() -> None:
+    d = drive(disk=100)
+    busy(d)
+    for length, start in ((20, 200), (60, 100), (70, 0)):
+        beside(d, text(length, start=start))
+    d.cancel(d.state.running[0])
+    d.run()
+    assert {20, 70} <= set(written(d))
+    assert 60 not in written(d)
+
+
+def test_a_file_that_turns_out_too_long_is_not_tried_again() -> None:
+    d = drive(ram=100, disk=1000)
+    busy(d)
+    beside(d, text(30))
+    long = beside(d, text(50, start=100))
+    assert d.cache.unsaved() is long
+    d.cache.persist(long)
+    (transfer,) = d.cache.shelf.transfers
+    d.shelf.bound(49)
+    d.cache.write_done(transfer.copy, False)
+    d.shelf.transfers.clear()
+    d.cancel(d.state.running[0])
+    d.run()
+    assert 30 in written(d)
+    assert 50 not in written(d)
+
+
+class Scarce(Hook):
+    """No memory for states of `length` tokens and more."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+        self.tried: list[int] = []
+
+    def saved(self, data: bytes) -> bytes | None:
+        self.tried.append(len(json.loads(data)))
+        return data if self.tried[-1] < self.length else None
+
+
+def test_a_prefix_that_there_is_no_memory_for_holds_nobody_up() -> None:
+    hook = Scarce(50)
+    d = drive(disk=1000, hook=hook)
+    busy(d)
+    beside(d, text(30))
+    beside(d, text(50, start=100))
+    d.cancel(d.state.running[0])
+    d.run()
+    assert 30 in written(d)
+    assert 50 not in written(d)
+    assert hook.tried.count(50) == 1
+    hook.length = 1000
+    known(d, text(9, start=240))
+    assert 50 in written(d)
+
+
+def test_a_prefix_that_there_is_no_memory_for_is_computed_again() -> None:
+    d = drive(ram=1000, hook=Scarce(50))
+    long, short = known(d, text(50)), known(d, text(40, start=100))
+    put_out(d, long, short)
+    assert (lengths(d), d.shelf.in_ram) == ([40], 40)
+    assert answers(d, text(50)) == 0
+    assert answers(d, text(40, start=100)) == 39
+
+
+def test_what_is_saved_in_the_next_batch_is_written_behind_it() -> None:
+    """A slot that an ended sequence needs takes a prefix out of the cache when the batch is already gone."""
+    d = drive(disk=1000, nodes=1)
+    known(d, text(30))
+    sequence = d.add(text(40, start=100), max_tokens=1)
+    while sequence not in d.ended:
+        d.step()
+    d.run()
+    assert 30 in written(d)
+
+
+# Files that cannot be read now
+
+
+def test_a_file_that_cannot_be_read_now_is_tried_again_when_its_tokens_left_the_cache_anew() -> None:
+    d = drive(disk=1000)
+    nodes = [known(d, text(length)) for length in (30, 60)]
+    put_out(d, *reversed(nodes))
+    before = dict(d.files)
+    d.unreadable = lambda key: True
+    assert answers(d, [*text(60), 7]) == 0
+    assert {key: d.files[key] for key in before} == before
+    d.unreadable = lambda key: False
+    put_out(d, *reversed([node for node in d.cache.tree.nodes() if node.resident]))
+    assert answers(d, [*text(60), 8]) == 60
+
+
+def test_a_path_whose_end_cannot_be_read_now_goes_on_from_its_start() -> None:
+    d = drive(disk=1000)
+    first, second = (known(d, text(length)) for length in (30, 60))
+    put_out(d, second, first)
+    assert second.copy is not None and second.copy.record is not None
+    bad = second.copy.record.key
+    d.unreadable = lambda key: key == bad
+    assert answers(d, [*text(60), 7]) == 30
+    assert bad in d.files
+
+
+def test_a_file_that_cannot_be_read_now_and_is_wanted_no_more() -> None:
+    d = drive(disk=1000)
+    node = known(d, text(50))
+    assert node.copy is not None
+    copy = node.copy
+    d.cache.shelf.discard(copy)
+    d.cache.read_done(copy, Unreadable.NOW)
+    assert not copy.unreadable
+
+
+def test_files_that_cannot_be_used_take_their_room() -> None:
+    d = drive(disk=100)
+    d.shelf.set_aside(60)
+    d.disk = 40
+    busy(d)
+    beside(d, text(20))
+    beside(d, text(50, start=100))
+    d.cancel(d.state.running[0])
+    d.run()
+    assert 20 in written(d)
+    assert 50 not in written(d)
+    d.shelf.set_aside(60)
+    assert not d.shelf.has_room(1)
