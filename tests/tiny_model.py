@@ -127,6 +127,7 @@ class Tiny(Struct, frozen=True, kw_only=True):
     window: int = 16  # tokens, where windows slide
     add_bos: bool = False
     chat_template: str | None = CHATML
+    tokenizer: str = "gpt2"  # which of llama.cpp's tokenizers, one that reads merges
     pre: str = "gpt-2"  # which of llama.cpp's pre-tokenizers
     extra: tuple[str, ...] = ()  # further control tokens, last in the vocabulary
     # Token types by spelling, against those that fit.
@@ -220,7 +221,7 @@ def _merges() -> list[str]:
 def _add_vocabulary(writer: gguf.GGUFWriter, tiny: Tiny) -> int:
     tokens = [*CONTROL, *byte_letters(), *sorted(MERGED, key=len), *tiny.extra]
     usual = dict.fromkeys((*CONTROL, *tiny.extra), gguf.TokenType.CONTROL)
-    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_model(tiny.tokenizer)
     writer.add_tokenizer_pre(tiny.pre)
     writer.add_token_list(tokens)
     writer.add_token_types([{**usual, **tiny.types}.get(token, gguf.TokenType.NORMAL) for token in tokens])

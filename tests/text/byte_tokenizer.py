@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 
 class ByteTokenizer:
@@ -33,6 +33,12 @@ class ByteTokenizer:
         for piece in self._pattern.split(text):
             tokens += [self._ids[piece]] if piece in self._ids else piece.encode()
         return tokens
+
+    def fewest(self, text: str, enough: int) -> int:
+        return 0
+
+    def parts(self, text: str) -> Iterator[str]:
+        yield text
 
     def piece(self, token: int) -> bytes:
         return bytes([token]) if token < 256 else self._control[token].encode()

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 from hypothesis import given
@@ -28,6 +28,12 @@ class ByteTokenizer:
 
     def encode(self, text: str, *, control: bool) -> list[int]:
         return list(text.encode())
+
+    def fewest(self, text: str, enough: int) -> int:
+        return 0
+
+    def parts(self, text: str) -> Iterator[str]:
+        yield text
 
     def piece(self, token: int) -> bytes:
         self.asked.append(token)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -11,7 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon.text.messages import Message, ToolCall, ToolDefinition
-from antiphon.text.prompt import SENTINELS, Prompt, build_prompt, encode, spellings_of
+from antiphon.text.prompt import (
+    SENTINELS,
+    WINDOW,
+    Bounds,
+    Prompt,
+    PromptTooLong,
+    build_prompt,
+    encode,
+    spellings_of,
+)
 from antiphon.text.template import ChatTemplate, TemplateError
 from tests.text import template_styles as styles
 from tests.text.byte_tokenizer import ByteTokenizer
@@ -236,3 +245,71 @@ def test_encode_reads_control_tokens_only_where_no_sentinel_stands() -> None:
     mark = SENTINELS[0]
     tokens = encode(f"{mark}<{mark}s>x<s>{mark}{mark}", mark, TOKENIZER)
     assert tokens == [*b"<s>x", 259]
+
+
+def bounded(text: str, limit: int, tokenizer: ByteTokenizer = TOKENIZER) -> Prompt:
+    return build_prompt(TEMPLATES[0], tokenizer, [Message("user", text)], (), {}, Bounds(limit))
+
+
+def test_a_prompt_of_as_many_tokens_as_it_may_have() -> None:
+    prompt = bounded("hello", 1_000)
+    assert bounded("hello", len(prompt.tokens)) == prompt
+    with pytest.raises(PromptTooLong, match=rf"^{len(prompt.tokens)} tokens$"):
+        bounded("hello", len(prompt.tokens) - 1)
+
+
+class Parting(ByteTokenizer):
+    """Parts a text before every blank, and knows of `known` tokens that a text has."""
+
+    def __init__(self, known: int = 0) -> None:
+        super().__init__(CONTROL)
+        self.known = known
+        self.encoded: list[str] = []
+
+    def fewest(self, text: str, enough: int) -> int:
+        return self.known
+
+    def parts(self, text: str) -> Iterator[str]:
+        first, *more = text.split(" ")
+        yield first
+        yield from (f" {part}" for part in more)
+
+    def encode(self, text: str, *, control: bool) -> list[int]:
+        self.encoded.append(text)
+        return super().encode(text, control=control)
+
+
+def test_what_is_known_to_be_too_long_is_not_tokenized() -> None:
+    tokenizer = Parting(known=51)
+    with pytest.raises(PromptTooLong, match="^51 tokens or more$"):
+        bounded("one two", 50, tokenizer)
+    assert tokenizer.encoded == []
+    assert bounded("one two", 51, tokenizer) == bounded("one two", 1_000)
+
+
+def test_nothing_is_tokenized_behind_the_first_part_that_is_too_much() -> None:
+    tokenizer = Parting()
+    with pytest.raises(PromptTooLong, match="^10 tokens or more$"):
+        bounded("1 23 4 5", 9, tokenizer)
+    assert tokenizer.encoded == ["<|im_start|>user\n1", " 23"]
+
+
+def test_whoever_wants_to_stop_is_asked_before_each_part() -> None:
+    class Enough(Exception):
+        pass
+
+    def check() -> None:
+        if len(tokenizer.encoded) == 2:
+            raise Enough
+
+    tokenizer = Parting()
+    with pytest.raises(Enough):
+        build_prompt(TEMPLATES[0], tokenizer, [Message("user", "1 2 3 4")], (), {}, Bounds(check=check))
+    assert len(tokenizer.encoded) == 2
+
+
+@pytest.mark.parametrize("place", range(WINDOW - 11, WINDOW + 2))
+def test_a_control_token_is_found_wherever_a_search_ends(place: int) -> None:
+    text = "x" * place + "<|im_end|><|im_end|>"
+    assert spellings_of(TOKENIZER).broken(text, "~").count("<~") == 2
+    assert [cut - place for cut in spellings_of(TOKENIZER).keeping_apart(text, [place + 5, place + 15])] == [5, 15]

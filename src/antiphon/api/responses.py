@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -19,7 +20,7 @@ from antiphon.protocol.errors import RequestRefused
 from antiphon.protocol.request import CreateResponse, parse_request
 from antiphon.serving.record import RequestRecord
 from antiphon.serving.run import Run
-from antiphon.serving.service import Service
+from antiphon.serving.service import INLINE_PROMPT, Service
 
 INLINE_BODY = 256 * 1024
 """Bytes that are parsed on the event loop: some milliseconds at most. Agents' requests have 20 to 150 kB."""
@@ -38,9 +39,10 @@ class ResponsesEndpoint:
         with _until_it_runs(record):
             self._service.model  # noqa: B018  # 503 while loading, before a large body is read
             parsed = await _parsed(await read_body(request, self._settings.body_limit))
-            run = await self._service.create(
+            creating = self._service.create(
                 parsed, request_id=request.state.request_id, owner=request.state.owner, record=record
             )
+            run = await (creating if parsed.size <= INLINE_PROMPT else _unless_it_leaves(request, creating))
         headers = [(b"x-antiphon-warning", "; ".join(run.warnings).encode())] if run.warnings else []
         if parsed.stream:
             return EventStream(run, headers, self._policy, self._settings.clock)
@@ -76,6 +78,21 @@ async def _parsed(body: bytes) -> CreateResponse:
     return await asyncio.to_thread(parse_request, body)
 
 
+async def _unless_it_leaves(request: Request, creating: Coroutine[Any, Any, Run]) -> Run:
+    """A run that takes a while to begin. Raises `ClientDisconnect` if the client does not wait for it."""
+    work = asyncio.create_task(creating)
+    watcher = asyncio.create_task(_departure(request))
+    try:
+        await asyncio.wait((work, watcher), return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            raise ClientDisconnect
+        return work.result()
+    finally:
+        for task in (work, watcher):
+            task.cancel()
+        await asyncio.gather(work, watcher, return_exceptions=True)
+
+
 async def _whole(request: Request, run: Run, headers: list[tuple[bytes, bytes]]) -> Response:
     """The whole answer; a client that leaves before it is finished ends the work."""
     watcher = asyncio.create_task(_cancel_on_departure(request, run))
@@ -100,6 +117,11 @@ def _failed(message: str, *, stopping: bool) -> RequestRefused:
 
 
 async def _cancel_on_departure(request: Request, run: Run) -> None:
+    await _departure(request)
+    run.cancel()
+
+
+async def _departure(request: Request) -> None:
+    """Waits until the client has left."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
-    run.cancel()

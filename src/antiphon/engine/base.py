@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -119,6 +119,17 @@ class Tokenizer(Protocol):
         """The tokens of `text`, without an automatic beginning-of-sequence token.
 
         With `control`, spelled control tokens become those tokens; without, they are text like any other.
+        """
+        ...
+
+    def fewest(self, text: str, enough: int) -> int:
+        """A number of tokens that `text` has at least, found quickly; may stop at `enough`. 0: nothing is known."""
+        ...
+
+    def parts(self, text: str) -> Iterator[str]:
+        """`text` in parts that can be tokenized one by one, with `control`: their tokens are those of the text.
+
+        A part is as short as that allows, but no shorter than is worth a look at what there is by then.
         """
         ...
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 BYTES = 256
@@ -19,6 +19,7 @@ class ByteTokenizer:
         # The longest first: where one spelling begins another, the longer one is meant.
         longest_first = sorted(control, key=len, reverse=True)
         self._spelled = re.compile("|".join(map(re.escape, longest_first))) if control else None
+        self._longest = max(map(len, self._pieces))
 
     @property
     def size(self) -> int:
@@ -43,6 +44,12 @@ class ByteTokenizer:
             start = match.end()
         tokens += _utf8(text[start:])
         return tokens
+
+    def fewest(self, text: str, enough: int) -> int:
+        return -(-len(text) // self._longest)  # a character has a byte at least
+
+    def parts(self, text: str) -> Iterator[str]:
+        yield text
 
     def piece(self, token: int) -> bytes:
         return self._pieces[token]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from antiphon.protocol.errors import RequestRefused, unsupported
@@ -10,60 +10,70 @@ from antiphon.protocol.request import CreateResponse
 from antiphon.serving.conversation import conversation, tool_definitions, turns_of, without_oldest
 from antiphon.serving.model import ServedModel
 from antiphon.text.messages import Message
-from antiphon.text.prompt import Prompt, build_prompt
+from antiphon.text.prompt import Bounds, Prompt, PromptTooLong, build_prompt
 from antiphon.text.template import TemplateError
 
+Build = Callable[[Sequence[Message]], Prompt]
 
-def prompt_of(model: ServedModel, request: CreateResponse) -> Prompt:
-    """The prompt of a request. Raises `RequestRefused` if the template refuses it or it does not fit the context."""
+
+def prompt_of(model: ServedModel, request: CreateResponse, check: Callable[[], None] = lambda: None) -> Prompt:
+    """The prompt of a request. `check` is called now and then, and raises to stop the work.
+
+    Raises `RequestRefused` if the template refuses it or it does not fit the context, and what `check` raises.
+    """
     messages = conversation(request.fields.instructions, request.items)
     tools = [] if request.tool_choice == "none" else tool_definitions(request.tools)
     kwargs = _template_kwargs(model, request)
+    bounds = Bounds(model.context_length - 1, check)  # One token at least must be left for the answer.
 
     def build(turns: Sequence[Message]) -> Prompt:
         try:
-            return build_prompt(model.template, model.engine.tokenizer, turns, tools, kwargs)
+            return build_prompt(model.template, model.engine.tokenizer, turns, tools, kwargs, bounds)
         except TemplateError as error:
             message = f"The model's chat template refuses this conversation: {error}"
             raise RequestRefused(message, param="input") from None
 
-    prompt = build(messages)
-    if _fits(model, prompt):
-        return prompt
-    if request.fields.truncation == "auto":
-        return _truncated(model, messages, build)
-    raise _too_long(model, prompt)
+    try:
+        return _truncated(messages, build) if request.fields.truncation == "auto" else build(messages)
+    except PromptTooLong as long:
+        raise _too_long(model, long) from None
 
 
-def _fits(model: ServedModel, prompt: Prompt) -> bool:
-    """One token at least must be left for the answer."""
-    return len(prompt.tokens) < model.context_length
-
-
-def _too_long(model: ServedModel, prompt: Prompt) -> RequestRefused:
+def _too_long(model: ServedModel, long: PromptTooLong) -> RequestRefused:
+    """Counted to the last token only where that is not much work."""
     return RequestRefused(
-        f"The input has {len(prompt.tokens)} tokens; the context of this model holds {model.context_length}, "
-        "with at least one for the answer.",
+        f"The input has {'at least ' if long.more else ''}{long.tokens} tokens; the context of this model holds "
+        f"{model.context_length}, with at least one for the answer.",
         param="input",
         code="context_length_exceeded",
     )
 
 
-def _truncated(model: ServedModel, messages: Sequence[Message], build: Any) -> Prompt:
-    """Drops as few of the oldest turns as needed, found by halving: fewer turns never make a longer prompt."""
+def _truncated(messages: Sequence[Message], build: Build) -> Prompt:
+    """Drops as few of the oldest turns as needed, found by halving: fewer turns never make a longer prompt.
+
+    Raises `PromptTooLong` if the last turn alone does not fit.
+    """
     low, high = 1, len(turns_of(messages)) - 1
-    best: Prompt | None = None
-    shortest: Prompt = build(without_oldest(messages, max(high, 0)))
-    if not _fits(model, shortest):
-        raise _too_long(model, shortest)
+    best = _fitting(messages, build)
+    if best is not None:
+        return best
+    shortest = build(without_oldest(messages, max(high, 0)))
     while low <= high:
         middle = (low + high) // 2
-        prompt = build(without_oldest(messages, middle))
-        if _fits(model, prompt):
+        prompt = _fitting(without_oldest(messages, middle), build)
+        if prompt is not None:
             best, high = prompt, middle - 1
         else:
             low = middle + 1
     return best or shortest
+
+
+def _fitting(messages: Sequence[Message], build: Build) -> Prompt | None:
+    try:
+        return build(messages)
+    except PromptTooLong:
+        return None
 
 
 def _template_kwargs(model: ServedModel, request: CreateResponse) -> Mapping[str, Any]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -26,6 +26,7 @@ from antiphon.serving.metrics import Metrics
 from antiphon.serving.model import ServedModel
 from antiphon.serving.prompt import applied_effort, prompt_of
 from antiphon.serving.prompt_log import PromptLog
+from antiphon.serving.prompt_threads import PromptThreads
 from antiphon.serving.record import RequestRecord
 from antiphon.serving.run import Run
 from antiphon.serving.spans import start_span, tracer_of
@@ -34,8 +35,8 @@ from antiphon.text.prompt import Prompt
 
 log = logging.getLogger(__name__)
 
-INLINE_PROMPT = 64 * 1024
-"""Bytes of a body whose prompt is made on the event loop (about 10 ms); a larger one goes to a thread."""
+INLINE_PROMPT = 16 * 1024
+"""Bytes of a body whose prompt is made on the event loop (10 to 20 ms); a larger one goes to a thread."""
 
 
 class LoadProgress(Struct, frozen=True):
@@ -93,6 +94,7 @@ class Service:
         self._draining = False
         path = self._options.log_prompts
         self._prompt_log = PromptLog(path) if path else None
+        self._prompts = PromptThreads(self.unavailable)
         self.progress = LoadProgress("starting")
 
     async def load(self, loader: Loader) -> None:
@@ -142,8 +144,12 @@ class Service:
         self._draining = True
 
     async def close(self) -> None:
-        """Ends what is running (each response ends as failed) and frees the model. Idempotent."""
+        """Ends what is running (each response ends as failed) and frees the model. Idempotent.
+
+        Prompts that are being made are given up, at the latest when llama.cpp has read the part it is reading.
+        """
         self.drain()
+        await self._prompts.close()
         if self._model is not None:
             await self._model.engine.aclose()
         if self._prompt_log is not None:
@@ -177,7 +183,7 @@ class Service:
 
         `request_id` is what a client is told if the answer fails later; the response's own id if there is none. What
         is computed for one `owner` is reused for that owner alone, unless the operator chose to share. The run ends the
-        `record` that it is given; a refusal does not.
+        `record` that it is given; a refusal does not. Cancelled, it leaves nothing running but what `close` waits for.
 
         Raises `RequestRefused`: what is not served, a prompt that does not fit, a full queue (429), an engine that is
         gone (503).
@@ -185,7 +191,7 @@ class Service:
         check_support(request, strict_tools=self._options.strict_tools)
         model = self.model_named(request.fields.model)
         sampling = sampling_of(request, model)
-        prompt = await _prompt(model, request)
+        prompt = await self._prompt(model, request)
         response_id = self._new_id(RESPONSE)
         record = record or self.record({})
         record.accepted(request, response_id=response_id, model=model.name)
@@ -212,6 +218,11 @@ class Service:
             record=record,
             warnings=_warnings(request, response_id),
         )
+
+    async def _prompt(self, model: ServedModel, request: CreateResponse) -> Prompt:
+        if request.size <= INLINE_PROMPT:
+            return prompt_of(model, request)
+        return await self._prompts.make(request.size, partial(prompt_of, model, request))
 
     def _stream(self, request: CreateResponse, response_id: str, model: ServedModel) -> ResponseStream:
         created_at = int(self._clock())
@@ -245,12 +256,6 @@ def _submit(model: ServedModel, generation: Generation) -> StepStream:
         log.error("the engine takes no requests: %s", failure)
         message = "The model is not available."
         raise RequestRefused(message, code="server_error", status=503, kind="server_error", retry_after=5) from None
-
-
-async def _prompt(model: ServedModel, request: CreateResponse) -> Prompt:
-    if request.size <= INLINE_PROMPT:
-        return prompt_of(model, request)
-    return await asyncio.to_thread(prompt_of, model, request)
 
 
 def _warnings(request: CreateResponse, response_id: str) -> tuple[str, ...]:

@@ -12,8 +12,9 @@ of a client's text until it spells one.
 from __future__ import annotations
 
 import re
+import sys
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache, partial
 from itertools import accumulate, pairwise
 from typing import Any
@@ -29,6 +30,10 @@ from antiphon.text.template import ChatTemplate, TemplateError
 SENTINELS = tuple(map(chr, range(0x10FFF0, 0x10FFFE)))
 
 
+# Characters that are searched at once: a search holds the interpreter, up to some 10 ms for so many.
+WINDOW = 2**18
+
+
 class Prompt(Struct, frozen=True):
     """`text` is what the tokens spell, without the beginning-of-sequence token if the template left it out."""
 
@@ -38,6 +43,29 @@ class Prompt(Struct, frozen=True):
 
 class SentinelTaken(Exception):
     """The request has the sentinel as a character of its own."""
+
+
+class PromptTooLong(Exception):
+    """A prompt has more tokens than it may have: `tokens`, or if they were not all made (`more`), at least so many."""
+
+    def __init__(self, tokens: int, *, more: bool) -> None:
+        super().__init__(f"{tokens} tokens{' or more' if more else ''}")
+        self.tokens = tokens
+        self.more = more
+
+
+def _go_on() -> None:
+    """Nobody wants to stop."""
+
+
+class Bounds(Struct, frozen=True):
+    """How far a prompt is made: to `tokens` at most, and until `check`, called now and then, raises."""
+
+    tokens: int = sys.maxsize
+    check: Callable[[], None] = _go_on
+
+
+UNBOUNDED = Bounds()
 
 
 class Spellings:
@@ -84,10 +112,12 @@ class Spellings:
 
     def _occurrences(self, text: str) -> Iterator[re.Match[str]]:
         """Every control token spelled in `text`, overlapping ones too, the longest at each place."""
-        match = self._any.search(text)
-        while match is not None:
-            yield match
-            match = self._any.search(text, match.start() + 1)
+        for start in range(0, len(text), WINDOW):
+            end = start + WINDOW
+            match = self._any.search(text, start, end + self._longest)
+            while match is not None and match.start() < end:
+                yield match
+                match = self._any.search(text, match.start() + 1, end + self._longest)
 
 
 def _cut(text: str, cuts: Sequence[int]) -> Iterator[str]:
@@ -108,16 +138,28 @@ def spellings_of(tokenizer: Tokenizer) -> Spellings:
     return _spellings(tuple(tokenizer.control.values()))
 
 
-def encode(rendered: str, sentinel: str, tokenizer: Tokenizer) -> list[int]:
-    """The tokens of a rendered text with sentinels; control tokens are read only where no sentinel broke them."""
+def encode(rendered: str, sentinel: str, tokenizer: Tokenizer, bounds: Bounds = UNBOUNDED) -> list[int]:
+    """The tokens of a rendered text with sentinels; control tokens are read only where no sentinel broke them.
+
+    Raises `PromptTooLong` as soon as it is sure.
+    """
     pieces = rendered.split(sentinel)
     text = "".join(pieces)
+    _check_length(tokenizer.fewest(text, bounds.tokens + 1), bounds, more=True)
     cuts = list(accumulate(map(len, pieces[:-1])))
     kept = spellings_of(tokenizer).keeping_apart(text, cuts) if cuts else []
     tokens: list[int] = []
     for piece in _cut(text, kept):
-        tokens += tokenizer.encode(piece, control=True)
+        for part in tokenizer.parts(piece):
+            bounds.check()
+            _check_length(len(tokens), bounds, more=True)
+            tokens += tokenizer.encode(part, control=True)
     return tokens
+
+
+def _check_length(tokens: int, bounds: Bounds, *, more: bool) -> None:
+    if tokens > bounds.tokens:
+        raise PromptTooLong(tokens, more=more)
 
 
 def build_prompt(
@@ -126,14 +168,20 @@ def build_prompt(
     messages: Sequence[Message],
     tools: Sequence[ToolDefinition],
     kwargs: Mapping[str, Any],
+    bounds: Bounds = UNBOUNDED,
 ) -> Prompt:
-    """The prompt of a conversation, at least one token. Raises `TemplateError` if the template refuses it."""
+    """The prompt of a conversation, at least one token.
+
+    Raises `TemplateError` if the template refuses it, `PromptTooLong`, and what `bounds.check` raises.
+    """
     rendered, sentinel = _render(template, spellings_of(tokenizer), messages, tools, kwargs)
-    tokens = encode(rendered, sentinel, tokenizer)
+    bounds.check()
+    tokens = encode(rendered, sentinel, tokenizer, bounds)
     if tokenizer.bos is not None and tokens[:1] != [tokenizer.bos]:
         tokens.insert(0, tokenizer.bos)
     if not tokens:
         raise TemplateError("The model's chat template renders nothing for this conversation.")
+    _check_length(len(tokens), bounds, more=False)
     return Prompt(rendered.replace(sentinel, ""), tokens)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import gguf
@@ -15,7 +17,9 @@ from hypothesis import strategies as st
 
 from antiphon.engine.base import Tokenizer
 from antiphon.engine.llama import LlamaBackend, load
+from antiphon.engine.llama.fewest import TokenBound
 from antiphon.engine.llama.runs import RUN_LIMIT, long_run_cuts, outside
+from antiphon.engine.llama.tokenizer import BETWEEN_WORDS, PART
 from tests.engine.llama.conftest import LoadTiny
 from tests.engine.llama.generate import generate, ids
 from tests.tiny_model import Tiny, write_tiny_model
@@ -197,3 +201,111 @@ def test_tokenizer_outlives_the_backend(tmp_path: Path) -> None:
     backend.close()
     del backend
     assert text_of(tokenizer, tokenizer.encode("hello", control=False)) == b"hello"
+
+
+ODD = st.sampled_from(
+    ["<|im_end|>", "\u2581", "\x06", "\x13", "\ud83d\ude00", "\ud83d", "hello", " ", "    ", "-", "é", "語", "\0"]
+)
+
+
+def test_no_text_has_fewer_tokens_than_the_fewest(tokenizer: Tokenizer) -> None:
+    """Bytes that the vocabulary lacks, control tokens, a SentencePiece blank, halves of characters."""
+
+    @settings(max_examples=300, deadline=None)
+    @given(st.lists(st.tuples(ODD | TEXT, st.integers(1, 40)), max_size=6))
+    def check(pieces: list[tuple[str, int]]) -> None:
+        text = "".join(piece * times for piece, times in pieces)
+        for control in (False, True):
+            assert tokenizer.fewest(text, sys.maxsize) <= len(tokenizer.encode(text, control=control))
+
+    check()
+
+
+@pytest.mark.parametrize("text", ["a hundred words ", "1234567890+-", "語", "hello"])
+def test_the_fewest_tokens_are_a_fair_part(tokenizer: Tokenizer, text: str) -> None:
+    fewest, tokens = tokenizer.fewest(text * 1_000, sys.maxsize), len(tokenizer.encode(text * 1_000, control=True))
+    assert tokens / 50 < fewest <= tokens
+
+
+def test_a_text_is_read_until_it_has_enough(tokenizer: Tokenizer) -> None:
+    text = "hello " * 1_000_000
+    assert 10 <= tokenizer.fewest(text, 10) < tokenizer.fewest(text, sys.maxsize) / 3
+
+
+def test_a_bound_counts_only_what_is_never_dropped() -> None:
+    bound = TokenBound([b"ab", b"    ", b"a", b"b", b" "], dropped=b"!")
+    assert bound.fewest("ababab", sys.maxsize) == 3
+    assert bound.fewest("!" * 1_000, sys.maxsize) == 0
+    assert bound.fewest("\u2581" * 1_000, sys.maxsize) == 0
+    assert bound.fewest("%%%", sys.maxsize) == 3
+
+
+def test_a_vocabulary_that_changes_text_proves_nothing(load_tiny: LoadTiny) -> None:
+    tokenizer = load_tiny(Tiny(tokenizer="whitespace", pre="default")).tokenizer
+    text = "hello world " * 100_000
+    assert tokenizer.encode(" " * 1_000, control=True) == []
+    assert tokenizer.fewest(text, 10) == 0
+    assert list(tokenizer.parts(text)) == [text]
+
+
+def in_parts(tokenizer: Tokenizer, text: str) -> list[int]:
+    return [token for part in tokenizer.parts(text) for token in tokenizer.encode(part, control=True)]
+
+
+def test_the_tokens_of_the_parts_are_those_of_the_text(tokenizer: Tokenizer) -> None:
+    text = (
+        "The old mill's hello, hello world:\n\n  the 12345 \u2581 語 <|im_end|>the<|im_end|> a\t b  c é ü x\n" * 12_000
+    )
+    parts = list(tokenizer.parts(text))
+    assert "".join(parts) == text
+    assert len(parts) > 2
+    assert max(map(len, parts)) < PART + 100
+    assert in_parts(tokenizer, text) == tokenizer.encode(text, control=True)
+
+
+def test_a_text_without_words_is_one_part(tokenizer: Tokenizer) -> None:
+    text = "x" * 3 * PART
+    assert list(tokenizer.parts(text)) == [text]
+    assert list(tokenizer.parts("")) == [""]
+
+
+# Of llama.cpp, one for each pattern.
+PRE_TOKENIZERS = """
+default llama-bpe jais-2 dbrx smaug-bpe deepseek-llm deepseek-v3 youtu hunyuan-dense joyai-llm deepseek-coder falcon
+starcoder refact command-r smollm codeshell exaone minerva-7b gpt-2 mpt olmo jais trillion granite-docling stablelm2
+qwen2 hunyuan megrez qwen35 poro-chat bloom gpt3-finnish viking jina-v2-code tekken chameleon gpt-4o minimax-m2 tiny_aya
+kimi-k2 superbpe bailingmoe bailingmoe2 llada-moe seed-coder grok-2 afmoe exaone-moe solar-open
+""".split()
+
+
+@pytest.mark.parametrize("pre", PRE_TOKENIZERS)
+def test_every_pattern_ends_between_words(load_tiny: LoadTiny, pre: str) -> None:
+    """Where a text is parted. Cut anywhere else, most texts would have other tokens."""
+    tokenizer = load_tiny(Tiny(pre=pre)).tokenizer
+    chance = random.Random(pre)
+    words = [
+        "hello",
+        "the",
+        "in",
+        "world",
+        "er",
+        "I'll",
+        "A",
+        "HELLO",
+        "12",
+        "1",
+        "…",
+        "é",
+        "語",
+        "?!",
+        "\n",
+        " ",
+        "\t",
+        "a",
+    ]
+    text = " ".join(chance.choice(words) + chance.choice(["", "", "an", "ing"]) for _ in range(1_500))
+    starts = [0, *(found.start() for found in BETWEEN_WORDS.finditer(text)), len(text)]
+    assert len(starts) > 200
+    parts = [text[start:end] for start, end in pairwise(starts)]
+    whole = tokenizer.encode(text, control=True)
+    assert [token for part in parts for token in tokenizer.encode(part, control=True)] == whole

@@ -37,6 +37,11 @@ class Model:
         return self.library.text(c.llama_model_chat_template(self.handle, self.library.ffi.NULL)) or None
 
     @property
+    def tokenizer(self) -> str:
+        """Which of llama.cpp's tokenizers the vocabulary is for, such as "gpt2", byte-level BPE."""
+        return self._text("tokenizer.ggml.model")
+
+    @property
     def can_trim(self) -> bool:
         """A recurrent state is the sum of all that was read: nothing can be taken out of it. And what has left a
         sliding window may be overwritten, so a prefix would not be whole."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from antiphon.engine.llama.fewest import ALL, BLANKS, TokenBound
 from antiphon.engine.llama.model import Model
 from antiphon.engine.llama.runs import long_run_cuts, outside
 
@@ -15,6 +16,18 @@ TEXT_LIMIT = 2**30
 
 # Most pieces are a few bytes long; longer ones are asked for a second time.
 PIECE_BYTES = 64
+
+# Characters. llama.cpp reads about a million a second, fewer if a part has many control tokens, whose list it walks for
+# each of them; and nobody can stop it.
+PART = 2**16
+
+BETWEEN_WORDS = re.compile(r"(?<=[A-Za-z]) (?=[A-Za-z])")
+ACROSS_WORDS = re.compile(rb"[A-Za-z] ")
+
+# Of `tokenizer.ggml.model`: those that drop nothing but bytes they have no token for. Others normalize, or make one
+# token of a whole unknown word.
+BYTE_LEVEL = "gpt2"
+FAITHFUL = frozenset({BYTE_LEVEL, "llama", "gemma4"})
 
 
 class LlamaTokenizer:
@@ -35,6 +48,7 @@ class LlamaTokenizer:
         self._control = MappingProxyType({t: self.piece(t).decode("utf-8", "replace") for t in control})
         spellings = sorted(filter(None, self._control.values()), key=len, reverse=True)
         self._spelled = re.compile("|".join(map(re.escape, spellings)) or "(?!)")
+        self._bound, self._parts_at = self._limits(model.tokenizer)
 
     @property
     def size(self) -> int:
@@ -64,6 +78,21 @@ class LlamaTokenizer:
         inside = [match.start() + 1 for match in self._spelled.finditer(text)]
         return self._tokenize_parts(text, sorted({*cuts, *inside}), control)
 
+    def fewest(self, text: str, enough: int) -> int:
+        return self._bound.fewest(text, enough) if self._bound is not None else 0
+
+    def parts(self, text: str) -> Iterator[str]:
+        """Byte-level vocabularies whose tokens end with a word can be given a text word by word.
+
+        All their patterns end a match between a letter and a blank before another one.
+        """
+        start = 0
+        if self._parts_at is not None:
+            while (cut := self._parts_at.search(text, start + PART)) is not None:
+                yield text[start : cut.start()]
+                start = cut.start()
+        yield text[start:]
+
     def piece(self, token: int) -> bytes:
         """Raises `ValueError` for what is no token id."""
         if not 0 <= token < self._size:
@@ -76,8 +105,23 @@ class LlamaTokenizer:
                 return bytes(self._ffi.buffer(buffer, needed))
             length = -needed
 
+    def _limits(self, tokenizer: str) -> tuple[TokenBound | None, re.Pattern[str] | None]:
+        """What proves how few tokens a text has, and where a text can be parted; None: nothing, nowhere."""
+        if tokenizer not in FAITHFUL:
+            return None, None
+        pieces = [self.piece(token) for token in range(self._size)]
+        strip = self._c.LLAMA_TOKEN_ATTR_LSTRIP | self._c.LLAMA_TOKEN_ATTR_RSTRIP
+        strips = any(self._has(token, strip) for token in range(self._size))
+        alone = {piece[0] for piece in pieces if len(piece) == 1}
+        dropped = {*ALL} - alone | {*(BLANKS if strips else b"")}
+        words = tokenizer == BYTE_LEVEL and not strips and not any(map(ACROSS_WORDS.search, pieces))
+        return TokenBound(pieces, bytes(dropped)), BETWEEN_WORDS if words else None
+
     def _is_control(self, token: int) -> bool:
-        return bool(self._c.llama_vocab_get_attr(self._vocab, token) & self._c.LLAMA_TOKEN_ATTR_CONTROL)
+        return self._has(token, self._c.LLAMA_TOKEN_ATTR_CONTROL)
+
+    def _has(self, token: int, attributes: int) -> bool:
+        return bool(self._c.llama_vocab_get_attr(self._vocab, token) & attributes)
 
     def _tokenize_parts(self, text: str, cuts: list[int], control: bool) -> list[int]:
         parts = zip([0, *cuts], [*cuts, len(text)], strict=True)
