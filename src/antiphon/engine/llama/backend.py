@@ -16,7 +16,7 @@ from antiphon.engine.llama.checks import BatchRules
 from antiphon.engine.llama.context import Context, Shape
 from antiphon.engine.llama.fingerprint import fingerprint
 from antiphon.engine.llama.model import Model
-from antiphon.engine.llama.sampling import LlamaSampler, are_numbers, logprob
+from antiphon.engine.llama.sampling import NumpySampler, are_numbers, logprob
 from antiphon.engine.llama.tokenizer import LlamaTokenizer
 
 # Tokens at a time of a batch that is computed apart: the CPU's flash attention takes another path from 64 on
@@ -40,7 +40,6 @@ class LlamaBackend:
         self.can_trim = model.can_trim
         self.tokenizer = LlamaTokenizer(model)
         self.info = model_info(model, self.tokenizer, context_length)
-        self._library = model.library
         self._context = context
         self._rules = BatchRules(
             lanes=shape.lanes,
@@ -66,10 +65,9 @@ class LlamaBackend:
             raise EngineFailure(f"{threads} threads")
         self._context.set_threads(threads)
 
-    def sampler(self, sampling: Sampling, prompt: Sequence[int]) -> LlamaSampler:
+    def sampler(self, sampling: Sampling, prompt: Sequence[int]) -> NumpySampler:
         """Raises `EngineFailure` if `logit_bias` names a token that does not exist."""
-        size, length = self.tokenizer.size, self.info.context_length
-        return LlamaSampler(self._library, sampling, prompt, size=size, context=length)
+        return NumpySampler(sampling, prompt, self.tokenizer.size)
 
     def execute(self, batch: Batch) -> list[Sampled | EngineFailure]:
         """See `engine.backend.Backend`. A batch that is refused for what it says leaves every slot as it was.
@@ -152,20 +150,21 @@ class LlamaBackend:
     ) -> list[Sampled | EngineFailure]:
         found: list[Sampled | EngineFailure] = []
         for entry, output, numbers in zip(entries, outputs, good, strict=True):
-            if isinstance(entry.sampler, LlamaSampler):
+            if isinstance(entry.sampler, NumpySampler):
                 found.append(self._sample(entry.sampler, output) if numbers else EngineFailure(NO_NUMBERS))
                 if isinstance(found[-1], EngineFailure):
                     self._context.drop(entry)
         return found
 
-    def _sample(self, sampler: LlamaSampler, output: int) -> Sampled | EngineFailure:
-        if sampler.chain is None:
-            return EngineFailure("the sampler is closed")
+    def _sample(self, sampler: NumpySampler, output: int) -> Sampled | EngineFailure:
         logits = self._context.logits(output)
-        token = int(logits.argmax()) if sampler.greedy else self._context.sample(sampler.chain, output)
-        if sampler.top_logprobs is None:
-            return Sampled(token, token in self.tokenizer.end)
-        return Sampled(token, token in self.tokenizer.end, logprob(logits, token, sampler.top_logprobs))
+        try:
+            with self._context.native:  # numpy's passes over the vocabulary; what is Python between them is a tenth
+                token = sampler.sample(logits)
+                told = None if sampler.top_logprobs is None else logprob(logits, token, sampler.top_logprobs)
+        except EngineFailure as failure:
+            return failure
+        return Sampled(token, token in self.tokenizer.end, told)
 
 
 def _pieces(entry: Entry) -> list[Entry]:

@@ -20,9 +20,9 @@ from antiphon.engine.backend import CellsExhausted, ContextLost, Entry, Restore,
 from antiphon.engine.base import EngineClosed, EngineFailure
 from antiphon.engine.llama.abort import AbortFlag
 from antiphon.engine.llama.arrays import BatchArrays
+from antiphon.engine.llama.candidates import Floats
 from antiphon.engine.llama.errors import ModelLoadError
 from antiphon.engine.llama.model import Model
-from antiphon.engine.llama.sampling import Logits
 from antiphon.engine.llama.stopwatch import Stopwatch
 
 # llama.cpp's own limit (LLAMA_MAX_SEQ) less `STATE_ID`.
@@ -199,15 +199,11 @@ class Context:
         if not self.take_back([entry]):
             self._remove(entry.slot, 0)
 
-    def logits(self, output: int) -> Logits:
+    def logits(self, output: int) -> Floats:
         """A view, valid until the next decode."""
         row = self._c.llama_get_logits_ith(self._handle, output)
         memory: Any = self._ffi.buffer(row, self._size * 4)
         return np.frombuffer(memory, np.float32)
-
-    def sample(self, chain: Any, output: int) -> int:
-        with self.native:
-            return int(self._c.llama_sampler_sample(chain, self._handle, output))
 
     def _remove(self, slot: int, start: int) -> bool:
         return bool(self._c.llama_memory_seq_rm(self._memory, slot + self._first_id, start, -1))

@@ -311,24 +311,3 @@ enum llama_vocab_type {
 enum llama_vocab_type llama_vocab_type(const struct llama_vocab * vocab);
 int32_t llama_tokenize( const struct llama_vocab * vocab, const char * text, int32_t text_len, llama_token * tokens, int32_t n_tokens_max, bool add_special, bool parse_special);
 int32_t llama_token_to_piece( const struct llama_vocab * vocab, llama_token token, char * buf, int32_t length, int32_t lstrip, bool special);
-typedef struct llama_sampler_chain_params {
-    bool no_perf;
-} llama_sampler_chain_params;
-struct llama_sampler_chain_params llama_sampler_chain_default_params(void);
-struct llama_sampler * llama_sampler_chain_init(struct llama_sampler_chain_params params);
-void llama_sampler_chain_add( struct llama_sampler * chain, struct llama_sampler * smpl);
-void llama_sampler_free ( struct llama_sampler * smpl);
-void llama_sampler_accept( struct llama_sampler * smpl, llama_token token);
-llama_token llama_sampler_sample(struct llama_sampler * smpl, struct llama_context * ctx, int32_t idx);
-struct llama_sampler * llama_sampler_init_greedy(void);
-struct llama_sampler * llama_sampler_init_dist(uint32_t seed);
-struct llama_sampler * llama_sampler_init_top_k (int32_t k);
-struct llama_sampler * llama_sampler_init_top_p (float p, size_t min_keep);
-struct llama_sampler * llama_sampler_init_min_p (float p, size_t min_keep);
-struct llama_sampler * llama_sampler_init_temp (float t);
-struct llama_sampler * llama_sampler_init_penalties( int32_t n_vocab, int32_t penalty_last_n, float penalty_repeat, float penalty_freq, float penalty_present);
-typedef struct llama_logit_bias {
-    llama_token token;
-    float bias;
-} llama_logit_bias;
-struct llama_sampler * llama_sampler_init_logit_bias( int32_t n_vocab, int32_t n_logit_bias, const llama_logit_bias * logit_bias);
