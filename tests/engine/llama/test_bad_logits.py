@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from antiphon.engine.backend import Batch, ContextLost, Entry, Sampled, Trim
-from antiphon.engine.base import EngineFailure
+from antiphon.engine.base import EngineFailure, Sampling
 from antiphon.engine.llama import LlamaBackend
 from tests.engine.llama.conftest import LoadTiny
 from tests.engine.llama.generate import (
@@ -116,6 +116,17 @@ def test_a_closed_sampler_fails_its_own_entry(backend: LlamaBackend) -> None:
     closed.close()
     failure, good = backend.execute(Batch(entries=(Entry(0, 0, (5,), closed), Entry(1, 0, (5,), open_one))))
     assert str(failure) == "the sampler is closed"
+    assert isinstance(good, Sampled)
+    assert_holds(backend, 0, 0)
+    assert_holds(backend, 1, 1)
+
+
+def test_who_leaves_no_token_fails_alone(backend: LlamaBackend) -> None:
+    everything = range(backend.tokenizer.size)
+    nothing = Sampling(logit_bias=dict.fromkeys(everything, -3e38), repetition_penalty=10)
+    failing, good_one = backend.sampler(nothing, everything), backend.sampler(GREEDY, [5])
+    failure, good = backend.execute(Batch(entries=(Entry(0, 0, (5,), failing), Entry(1, 0, (5,), good_one))))
+    assert str(failure) == "bias and penalties leave no token"
     assert isinstance(good, Sampled)
     assert_holds(backend, 0, 0)
     assert_holds(backend, 1, 1)

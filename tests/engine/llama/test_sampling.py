@@ -181,6 +181,18 @@ def test_top_log_probabilities_are_ordered_and_normal(
         assert dict(found.top)[0] == found.logprob
 
 
+@pytest.mark.parametrize("width", [0.01, 1.0, 5.0])
+def test_log_probabilities_of_a_large_vocabulary(width: float) -> None:
+    """To a few of float32's last bits, whatever order the sums are made in."""
+    logits = (np.random.default_rng(1).standard_normal(50_000) * width - 20).astype(np.float32)
+    wide = logits.astype(np.float64)
+    expected = wide - (wide.max() + math.log(np.exp(wide - wide.max()).sum()))
+    found = logprob(logits, 777, 20)
+    best = np.argsort(-wide, kind="stable")[:20].tolist()
+    assert [token for token, _ in found.top] == best
+    assert [found.logprob, *(value for _, value in found.top)] == pytest.approx(expected[[777, *best]], abs=2e-6, rel=0)
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_one_bad_logit_is_found(bad: float) -> None:
     logits = np.zeros(100, np.float32)
