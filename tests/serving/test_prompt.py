@@ -55,6 +55,21 @@ def test_one_token_is_left_for_the_answer(truncation: str | None) -> None:
         assert refused.value.status == 400
 
 
+@pytest.mark.parametrize("truncation", ["disabled", "auto"])
+def test_what_is_far_too_long_is_not_counted_to_the_end(truncation: str) -> None:
+    text = "é<|im_start|>" * 10_000
+    with pytest.raises(RequestRefused, match=r"at least \d+ tokens; the context of this model holds 1000") as refused:
+        prompt_of(model(1_000), request(text, truncation=truncation))
+    assert refused.value.code == "context_length_exceeded"
+    tokenizer = model().engine.tokenizer
+    assert 1_000 < tokenizer.fewest(text, 1_000) <= len(tokenizer.encode(text, control=True))
+
+
+def test_a_conversation_that_is_far_too_long_is_truncated() -> None:
+    history = [user("x" * 100_000), said("y" * 100_000), user("LAST")]
+    assert prompt_of(model(1_000), request(history, truncation="auto")) == prompt_of(model(), request([user("LAST")]))
+
+
 def test_without_truncation_nothing_is_dropped() -> None:
     with pytest.raises(RequestRefused, match="tokens"):
         prompt_of(model(size(HISTORY)), request(HISTORY))
