@@ -6,7 +6,7 @@ import json
 
 from antiphon.engine.prefix_store import Unreadable
 from tests.engine.arithmetic_backend import Hook
-from tests.engine.drive import answers, beside, busy, drive, known, lengths, put_out, text, written
+from tests.engine.drive import answers, beside, busy, drive, known, lengths, push_out, put_out, text, written
 
 # Too long, and no memory
 
@@ -31,6 +31,25 @@ def test_what_does_not_fit_beside_warmer_files_holds_nobody_up() -> None:
     d.run()
     assert {20, 70} <= set(written(d))
     assert 60 not in written(d)
+
+
+def test_the_length_of_a_file_is_that_of_the_whole_copy() -> None:
+    d = drive(ram=100, disk=50)
+    tried: list[bytes] = []
+
+    def notice(key: bytes) -> bool:
+        tried.append(key)
+        return False
+
+    d.refuses = notice
+    busy(d)
+    put = beside(d, text(60))
+    push_out(d, put)
+    beside(d, [*text(30), 255])
+    assert put.copy is not None and put.copy.record is not None and (len(put), len(put.copy)) == (30, 60)
+    d.cancel(d.state.running[0])
+    d.run()
+    assert put.copy.record.key not in tried
 
 
 def test_a_file_that_turns_out_too_long_is_not_tried_again() -> None:
@@ -88,14 +107,13 @@ def test_a_prefix_that_there_is_no_memory_for_is_computed_again() -> None:
 
 
 def test_what_is_saved_in_the_next_batch_is_written_behind_it() -> None:
-    """A slot that an ended sequence needs takes a prefix out of the cache when the batch is already gone."""
+    """Two sequences end with one batch, and there is one slot: who comes second pushes the first one out."""
     d = drive(disk=1000, nodes=1)
-    known(d, text(30))
-    sequence = d.add(text(40, start=100), max_tokens=1)
-    while sequence not in d.ended:
-        d.step()
+    for start in (0, 100):
+        d.add(text(30, start), max_tokens=1)
     d.run()
-    assert 30 in written(d)
+    assert written(d) == [30]
+    assert answers(d, text(30)) == 29
 
 
 # Files that cannot be read now

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import logging
 import threading
@@ -256,6 +257,39 @@ async def test_a_prefix_that_there_is_no_memory_for_costs_only_itself(tmp_path: 
     async with keeping(tmp_path) as engine:
         assert await known(engine, text(20)) == 19
         assert await known(engine, text(100, 100)) == 0
+
+
+async def test_the_next_one_is_written_at_once(tmp_path: Path) -> None:
+    """Behind a prefix that there is no memory for, when nobody asks for anything."""
+    stored = threading.Event()
+
+    def observe(report: StepReport) -> None:
+        if report.disk_bytes:
+            stored.set()
+
+    backend = ArithmeticBackend(hook=Scarce())
+    async with serving(backend, store=PrefixStore(tmp_path, backend.fingerprint), observe=observe) as engine:
+        short, long = submit(engine, text(20), 1), submit(engine, text(100, 100), 2)
+        await output(short)
+        await output(long)
+        assert await asyncio.to_thread(stored.wait, 60)
+
+
+class Crowded(PrefixStore):
+    """Its folder is full of files that cannot be read."""
+
+    def scan(self) -> list[tuple[Record, int]]:
+        found = super().scan()
+        self.left_bytes = 10**6
+        return found
+
+
+async def test_files_that_cannot_be_read_take_their_room(tmp_path: Path) -> None:
+    options = Options(prefix_disk=10**6)
+    store = Crowded(tmp_path, ArithmeticBackend.fingerprint)
+    async with serving(ArithmeticBackend(), options=options, store=store) as engine:
+        await known(engine, text(20))
+    assert files(tmp_path) == []
 
 
 async def test_a_disk_that_does_not_answer_does_not_hold_the_end(
