@@ -34,7 +34,8 @@ def test_what_does_not_fit_beside_warmer_files_holds_nobody_up() -> None:
 
 
 def test_the_length_of_a_file_is_that_of_the_whole_copy() -> None:
-    d = drive(ram=100, disk=50)
+    d = drive(ram=100, disk=1000)
+    d.shelf.bound(59)
     tried: list[bytes] = []
 
     def notice(key: bytes) -> bool:
