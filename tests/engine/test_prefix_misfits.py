@@ -47,6 +47,7 @@ def test_the_length_of_a_file_is_that_of_the_whole_copy() -> None:
     put = beside(d, text(60))
     push_out(d, put)
     beside(d, [*text(30), 255])
+    push_out(d, put)
     assert put.copy is not None and put.copy.record is not None and (len(put), len(put.copy)) == (30, 60)
     d.cancel(d.state.running[0])
     d.run()
