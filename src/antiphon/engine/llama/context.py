@@ -9,6 +9,7 @@ those below `n_seq_max`. So `n_seq_max` counts the lanes, the ids of prefixes li
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -24,6 +25,8 @@ from antiphon.engine.llama.candidates import Floats
 from antiphon.engine.llama.errors import ModelLoadError
 from antiphon.engine.llama.model import Model
 from antiphon.engine.llama.stopwatch import Stopwatch
+
+logger = logging.getLogger(__name__)
 
 # llama.cpp's own limit (LLAMA_MAX_SEQ) less `STATE_ID`.
 MAX_SLOTS = 255
@@ -138,7 +141,10 @@ class Context:
         if not self.held(move.slot):
             raise ContextLost(f"slot {move.slot} is empty, nothing can be saved")
         with self.native:
-            move.parcel.data = self._state(move.slot)
+            try:
+                move.parcel.data = self._state(move.slot)
+            except MemoryError:
+                logger.warning("there is no memory to save a prefix of %d tokens", len(self.held(move.slot)))
 
     def restore(self, move: Restore) -> None:
         data = move.parcel.data or b""
@@ -209,14 +215,16 @@ class Context:
         return bool(self._c.llama_memory_seq_rm(self._memory, slot + self._first_id, start, -1))
 
     def _state(self, slot: int) -> bytearray:
-        """The state of a slot, as `llama_state_seq_set_data` takes it."""
+        """The state of a slot, as `llama_state_seq_set_data` takes it. Raises `MemoryError`."""
         c = self._c
         c.llama_memory_seq_cp(self._memory, slot + self._first_id, STATE_ID, -1, -1)
-        data = bytearray(c.llama_state_seq_get_size(self._handle, STATE_ID))
-        with self._ffi.from_buffer(data) as view:
-            target = self._ffi.cast("uint8_t *", view)
-            written = c.llama_state_seq_get_data(self._handle, target, len(data), STATE_ID)
-        c.llama_memory_seq_rm(self._memory, STATE_ID, -1, -1)
+        try:
+            data = bytearray(c.llama_state_seq_get_size(self._handle, STATE_ID))
+            with self._ffi.from_buffer(data) as view:
+                target = self._ffi.cast("uint8_t *", view)
+                written = c.llama_state_seq_get_data(self._handle, target, len(data), STATE_ID)
+        finally:
+            c.llama_memory_seq_rm(self._memory, STATE_ID, -1, -1)
         if not data or written != len(data):
             raise ContextLost(f"the state of slot {slot} cannot be read")
         return data
