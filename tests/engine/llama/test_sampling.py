@@ -181,6 +181,11 @@ def test_top_log_probabilities_are_ordered_and_normal(
         assert dict(found.top)[0] == found.logprob
 
 
+def test_equal_log_probabilities_are_told_in_the_order_of_the_tokens() -> None:
+    found = logprob(np.array([1, 3, 2, 3, 3, 1], np.float32), 0, 5)
+    assert [token for token, _ in found.top] == [1, 3, 4, 2, 0]
+
+
 @pytest.mark.parametrize("width", [0.01, 1.0, 5.0])
 def test_log_probabilities_of_a_large_vocabulary(width: float) -> None:
     """To a few of float32's last bits, whatever order the sums are made in."""

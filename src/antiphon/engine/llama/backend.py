@@ -9,6 +9,7 @@ leaves the bad sequence alone with it; and when it shows a second time, the cont
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property, partial
 
 from antiphon.engine.backend import Batch, ContextLost, Entry, Move, Restore, Sampled, Save, Share, Trim
 from antiphon.engine.base import EngineClosed, EngineFailure, ModelInfo, Sampling
@@ -36,7 +37,7 @@ class LlamaBackend:
         self.batch_tokens = min(shape.batch_tokens, context.cells)
         self.cells = context.cells
         self.cell_bytes = context.cell_bytes() if model.can_trim else model.file.cell
-        self.fingerprint = fingerprint(model.library.build, model.file, model.window, context.params)
+        self._identify = partial(fingerprint, model.library.build, model.file, model.window, context.params)
         self.can_trim = model.can_trim
         self.tokenizer = LlamaTokenizer(model)
         self.info = model_info(model, self.tokenizer, context_length)
@@ -55,6 +56,12 @@ class LlamaBackend:
     @property
     def threads(self) -> int:
         return self._context.threads
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """See `engine.backend.Backend`. Reads all of the model the first time, which takes a second a GB; may be on
+        another thread. Raises `ModelLoadError` if it cannot be read any more."""
+        return self._identify()
 
     @property
     def native_seconds(self) -> float:
@@ -159,7 +166,7 @@ class LlamaBackend:
     def _sample(self, sampler: NumpySampler, output: int) -> Sampled | EngineFailure:
         logits = self._context.logits(output)
         try:
-            with self._context.native:  # numpy's passes over the vocabulary; what is Python between them is a tenth
+            with self._context.native:  # numpy's passes over the vocabulary, and 20 to 60 us of Python between them
                 token = sampler.sample(logits)
                 told = None if sampler.top_logprobs is None else logprob(logits, token, sampler.top_logprobs)
         except EngineFailure as failure:
