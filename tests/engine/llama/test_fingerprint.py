@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -11,14 +12,15 @@ import pytest
 
 from antiphon.engine.llama import load
 from antiphon.engine.llama.binding import open_library
-from antiphon.engine.llama.fingerprint import SETTINGS, fingerprint
+from antiphon.engine.llama.errors import ModelLoadError
+from antiphon.engine.llama.fingerprint import SETTINGS, digest, fingerprint
 from antiphon.engine.llama.gguf import ModelFile, inspect
 from tests.engine.llama.conftest import LoadTiny
 from tests.tiny_model import Tiny, write_tiny_model
 
 
-def digest(path: Path) -> str:
-    return inspect(open_library(), path).digest
+def digest_of(path: Path) -> str:
+    return digest(inspect(open_library(), path).parts)
 
 
 def test_same_for_a_copy_elsewhere_and_other_sizes(tmp_path: Path, load_tiny: LoadTiny) -> None:
@@ -38,33 +40,45 @@ def test_another_model_has_another_one(load_tiny: LoadTiny, tiny: Tiny) -> None:
     assert load_tiny(tiny).fingerprint != load_tiny().fingerprint
 
 
-def test_a_change_of_any_tensor_is_seen(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", [0.0, 0.1, 0.3, 0.5, 0.999])
+def test_a_change_of_any_byte_is_seen(tmp_path: Path, place: float) -> None:
+    """Size and time say nothing: both are as before."""
     path = write_tiny_model(tmp_path / "m.gguf")
-    known = {digest(path)}
-    names = [tensor.name for tensor in gguf.GGUFReader(path).tensors]
-    for name in names:
-        write_tiny_model(path, Tiny(fill={name: 0.5})) if name.startswith("blk.") else change(path, name)
-        found = digest(path)
-        assert found not in known, name
+    parts, status = inspect(open_library(), path).parts, path.stat()
+    before, content = digest(parts), bytearray(path.read_bytes())
+    content[int(place * len(content))] ^= 1
+    path.write_bytes(content)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert digest(parts) != before
+
+
+def test_a_change_of_one_value_of_any_tensor_is_seen(tmp_path: Path) -> None:
+    path = write_tiny_model(tmp_path / "m.gguf")
+    known = {digest_of(path)}
+    for tensor in gguf.GGUFReader(path, "r+").tensors:
+        tensor.data.reshape(-1)[:1] += 1
+        found = digest_of(path)
+        assert found not in known, tensor.name
         known.add(found)
-        write_tiny_model(path)
 
 
-def change(path: Path, name: str) -> None:
-    """Writes a tensor anew, as training does."""
-    (tensor,) = [tensor for tensor in gguf.GGUFReader(path, "r+").tensors if tensor.name == name]
-    tensor.data[:] = np.negative(tensor.data)
+def test_a_model_that_is_gone(tmp_path: Path) -> None:
+    path = write_tiny_model(tmp_path / "m.gguf")
+    parts = inspect(open_library(), path).parts
+    path.unlink()
+    with pytest.raises(ModelLoadError, match=r"m\.gguf cannot be read: No such file"):
+        digest(parts)
 
 
 def test_every_part_of_a_split_model_counts(tmp_path: Path) -> None:
     first, second = (tmp_path / f"m-0000{number}-of-00002.gguf" for number in (1, 2))
     write_part(first, 0, 1.0)
     write_part(second, 1, 1.0)
-    whole = digest(first)
+    whole = digest_of(first)
     write_part(second, 1, 2.0)
-    assert digest(first) != whole
+    assert digest_of(first) != whole
     write_part(second, 1, 1.0)
-    assert digest(first) == whole
+    assert digest_of(first) == whole
 
 
 def write_part(path: Path, number: int, value: float) -> None:
@@ -86,7 +100,7 @@ class Params:
         self.__dict__.update(dict.fromkeys(SETTINGS, 0) | settings)
 
 
-FILE = ModelFile(Path("m.gguf"), 1, 1, 1, original_context=0, digest="d")
+FILE = ModelFile(Path("m.gguf"), 1, 1, 1, original_context=0)
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -103,7 +117,7 @@ def test_build_and_window_count_and_cells_do_not() -> None:
 
 def test_a_stretched_context_counts() -> None:
     """LongRoPE: keys are others in a cache that is longer than the original context."""
-    file = ModelFile(Path("m.gguf"), 1, 1, 1, original_context=4096, digest="d")
+    file = ModelFile(Path("m.gguf"), 1, 1, 1, original_context=4096)
     within, beyond, further = (fingerprint("build", file, 0, Params(n_ctx=n)) for n in (4096, 4097, 9000))
     assert within != beyond
     assert beyond == further

@@ -4,11 +4,10 @@ a cut file kills the process instead of raising an error.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec import Struct
 
@@ -23,9 +22,6 @@ MAX_PARTS = 65_535
 # f16: two bytes for each key and value element.
 KV_ELEMENT_BYTES = 2
 
-# Of each tensor that are read for a model's digest.
-SAMPLE_BYTES = 4_096
-
 # `gguf_get_val_*` ends the process when asked for another type than the stored one.
 SCALARS = {"GGUF_TYPE_UINT16": "u16", "GGUF_TYPE_UINT32": "u32", "GGUF_TYPE_INT32": "i32", "GGUF_TYPE_UINT64": "u64"}
 ARRAYS = {"GGUF_TYPE_UINT32": "uint32_t *", "GGUF_TYPE_INT32": "int32_t *"}
@@ -39,11 +35,7 @@ class ModelFile(Struct, frozen=True):
     cell: int  # keys and values of one token in all layers
     trained_context: int  # tokens; 0: the file does not say
     original_context: int = 0  # before the context was stretched; 0: it was not
-    digest: str = ""  # see `digest`
-
-
-class _Hash(Protocol):
-    def update(self, data: bytes, /) -> None: ...
+    parts: tuple[Path, ...] = ()  # all files, in their order
 
 
 class Gguf:
@@ -68,18 +60,6 @@ class Gguf:
         """How long the file must at least be."""
         start: int = self._c.gguf_get_data_offset(self._handle)
         return start + max((offset + size for offset, size in self._tensors()), default=0)
-
-    def feed(self, digest: _Hash) -> None:
-        """Tells a hash the file's length, its header, and the middle of each tensor."""
-        start: int = self._c.gguf_get_data_offset(self._handle)
-        with self.path.open("rb", buffering=0) as file:
-            digest.update(file.seek(0, os.SEEK_END).to_bytes(8, "little"))
-            file.seek(0)
-            digest.update(file.read(start))
-            for offset, size in self._tensors():
-                length = min(size, SAMPLE_BYTES)
-                file.seek(start + offset + (size - length) // 2)
-                digest.update(file.read(length))
 
     def _tensors(self) -> Iterator[tuple[int, int]]:
         """Where in the data each one begins, and its length in bytes."""
@@ -129,26 +109,22 @@ def check_magic(path: Path) -> None:
 
 
 def inspect(library: Library, path: Path) -> ModelFile:
-    """Looks at every part of a model. Raises `ModelLoadError` if one is missing, damaged or cut short.
-
-    The digest names the model, wherever its files lie. It is of the headers and of a piece of every tensor, not of
-    gigabytes: training changes all of a tensor that it changes at all. That tells models apart, not forgeries.
-    """
+    """Looks at every part of a model. Raises `ModelLoadError` if one is missing, damaged or cut short."""
     first = Gguf(library, path)
-    weights, digest = 0, hashlib.blake2b(digest_size=16)
+    weights, paths = 0, list[Path]()
     for part in parts(library, first):
         size = part.path.stat().st_size
         if part.tensors_end > size:
             raise ModelLoadError(f"{part.path.name} is cut short: {size:,} of {part.tensors_end:,} bytes are there")
         weights += size
-        part.feed(digest)
+        paths.append(part.path)
     return ModelFile(
         path,
         weights,
         cell_bytes(first),
         model_number(first, "context_length"),
         model_number(first, "rope.scaling.original_context_length"),
-        digest.hexdigest(),
+        tuple(paths),
     )
 
 
