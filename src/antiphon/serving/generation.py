@@ -10,8 +10,8 @@ from antiphon.serving.model import ServedModel
 from antiphon.serving.output import OutputReader
 from antiphon.text.prompt import Prompt
 
-SEEDS = 2**32 - 1
-"""llama.cpp's seeds have 32 bits, and the highest one means "random": a request's seed is taken modulo this."""
+SEEDS = 2**64
+"""A request's seed is taken modulo this: a generator's is not negative, and a client's integer has 64 bits."""
 
 
 def output_reader(model: ServedModel, prompt: Prompt, request: CreateResponse) -> OutputReader:
