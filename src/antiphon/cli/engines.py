@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
@@ -15,6 +16,7 @@ from antiphon.hub import ModelFile, Progress
 from antiphon.serving.service import Loader, LoadProgress, Report
 
 if TYPE_CHECKING:
+    from antiphon.engine.backend import Backend
     from antiphon.engine.prefix_store import PrefixStore
     from antiphon.engine.stepper import Options as EngineOptions
 
@@ -25,6 +27,8 @@ Fetch = Callable[[Callable[[Progress], None]], ModelFile]
 """Fetches the model's file; blocks."""
 
 _T = TypeVar("_T")
+
+log = logging.getLogger(__name__)
 
 
 class _Stopped(Exception):
@@ -75,11 +79,13 @@ def _llama(options: ServeOptions, fetch: Fetch, observe: Observe) -> Loader:
             ),
             stopped,
         )
+        if not backend.can_trim:
+            _tell_unused(options)
         return WorkerEngine(
             backend,
             max_queue=options.max_queue,
             options=_engine_options(options),
-            store=_store(options, backend.fingerprint) if backend.can_trim else None,
+            store=await _in_thread(lambda: _store(options, backend), stopped),
             observe=observe,
         )
 
@@ -98,13 +104,25 @@ def _engine_options(options: ServeOptions) -> EngineOptions:
     )
 
 
-def _store(options: ServeOptions, fingerprint: str) -> PrefixStore | None:
+def _tell_unused(options: ServeOptions) -> None:
+    """A warning, no refusal: the answers are the same, and one set of variables may be for several models."""
+    asked = {"--prefix-dir": options.prefix_dir, "--prefix-ram": options.prefix_ram}
+    unused = " and ".join(flag for flag, value in asked.items() if value)
+    if unused:
+        log.warning(
+            "%s not used: what this model computed of a prompt cannot be kept (recurrent, hybrid or sliding window)",
+            unused,
+        )
+
+
+def _store(options: ServeOptions, backend: Backend) -> PrefixStore | None:
+    """Blocks, since the fingerprint is of the whole model."""
     from antiphon.engine.prefix_store import PrefixStore, PrefixStoreError
 
-    if options.prefix_dir is None:
+    if options.prefix_dir is None or not backend.can_trim:
         return None
     try:
-        return PrefixStore(options.prefix_dir, fingerprint)
+        return PrefixStore(options.prefix_dir, backend.fingerprint)
     except PrefixStoreError as error:
         raise CommandError(f"--prefix-dir (ANTIPHON_PREFIX_DIR): {error}") from error
 
