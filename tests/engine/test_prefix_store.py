@@ -6,7 +6,6 @@ import itertools
 import logging
 import os
 import queue
-import re
 import signal
 import stat
 import subprocess
@@ -14,7 +13,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -470,6 +469,48 @@ def test_a_closed_store_answers(directory: Path) -> None:
     assert names(directory) == {file_of(directory, ROOT).name}
 
 
+@contextmanager
+def powerless() -> Iterator[None]:
+    """As nobody: the superuser may read everything."""
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+
+
+@posix
+def test_a_file_that_cannot_be_opened_now_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """And with it all that stands on it, which is no orphan for that."""
+    first, second, third = path("anna", [1], [2], [3])
+    (other,) = path("bert", [1])
+    with chdir(tmp_path), opened(Path("open")) as store:
+        assert all(write(store, record) for record in (first, second, third, other))
+        for place in (tmp_path, Path("open"), *Path("open").iterdir()):
+            place.chmod(0o755)
+        closed = file_of(Path("open"), first)
+        closed.chmod(0)
+        with powerless():
+            assert read(store, first) is Unreadable.NOW
+            assert scanned(store) == [other]
+        assert store.left_bytes == sum(
+            file_of(Path("open"), record).stat().st_size for record in (first, second, third)
+        )
+        assert caplog.messages == [
+            f"prefix file {closed.name} cannot be read now: Permission denied",
+            "prefix files left alone, which cannot be read now: 1 Permission denied, 2 behind another one",
+        ]
+        Path("open").chmod(0o444)  # its names can be listed, its files not even looked at
+        with powerless():
+            assert scanned(store) == []
+        Path("open").chmod(0o755)
+        closed.chmod(0o600)
+        assert set(scanned(store)) == {first, second, third, other}
+        assert store.left_bytes == 0
+
+
 # In a process of its own
 
 CHILD = """
@@ -591,75 +632,6 @@ store.close()
 def test_no_memory_to_write_a_file(directory: Path) -> None:
     """That one is not kept, and what waits is counted down all the same."""
     assert run(LONG, directory, FINGERPRINT).split() == ["False", "True", "True"]
-
-
-CLOSED = """
-import logging
-logging.basicConfig(format="%(message)s", stream=sys.stdout)
-os.chdir(sys.argv[1])
-store, folder = PrefixStore(Path("open"), sys.argv[2]), Path("open")
-first, other = node(0, b""), Record("bert", (1,), 0, b"", path_key("bert", (1,)))
-second = node(1, first.key)
-third = node(2, second.key)
-for record in (first, second, third, other):
-    assert write(store, record, b"state")
-for path in (Path("."), folder, *folder.iterdir()):
-    path.chmod(0o755)
-path = folder / (first.key.hex() + ".antiphon-prefix")
-path.chmod(0)
-user = os.geteuid()
-if user == 0:
-    os.seteuid(65534)  # nobody: the superuser may read everything
-box = queue.SimpleQueue()
-store.read(first, box.put)
-print(box.get(timeout=60))
-print([record == other for record, _ in store.scan()], store.left_bytes > 2 * path.stat().st_size)
-os.seteuid(user)
-path.chmod(0o600)
-print(len(store.scan()), store.left_bytes)
-store.close()
-"""
-
-
-@posix
-def test_a_file_that_cannot_be_opened_now_is_left_alone(tmp_path: Path) -> None:
-    """And with it all that stands on it, which is no orphan for that."""
-    told = run(CLOSED, tmp_path, FINGERPRINT).splitlines()
-    assert re.fullmatch("prefix file [0-9a-f]+.antiphon-prefix cannot be read now: Permission denied", told[0])
-    assert told[1:] == [
-        "Unreadable.NOW",
-        "prefix files left alone, which cannot be read now: 1 Permission denied, 2 behind another one",
-        "[True] True",
-        "4 0",
-    ]
-
-
-UNWRITABLE = """
-os.chdir(sys.argv[1])
-store = PrefixStore(Path("open"), sys.argv[2])
-print(write(store, node(0, b""), b"state"))
-os.chmod("open", 0o555)
-os.chmod(".", 0o555)
-if os.geteuid() == 0:
-    os.setuid(65534)  # nobody: the superuser may write everywhere
-print(write(store, node(1, node(0, b"").key), b"state"))
-print(len(store.scan()))
-store.close()
-try:
-    PrefixStore(Path("other"), sys.argv[2])
-except Exception as error:
-    print(type(error).__name__, error)
-"""
-
-
-@posix
-def test_a_folder_that_cannot_be_written_to(tmp_path: Path) -> None:
-    told = run(UNWRITABLE, tmp_path, FINGERPRINT).splitlines()
-    tmp_path.chmod(0o700)
-    (tmp_path / "open").chmod(0o700)
-    assert told[:2] == ["True", "False"]
-    assert told[3] == "PrefixStoreError other: prefixes cannot be kept there: Permission denied"
-    assert len(names(tmp_path / "open")) == 1
 
 
 SECOND = """

@@ -111,9 +111,9 @@ class Shelf:
 
     def set_aside(self, tokens: int) -> None:
         """So much of the disk's room is taken by files that cannot be used."""
-        if self._disk is not None:
-            self._disk = max(0, self._disk - tokens)
-            self.bound(self._disk)
+        assert self._disk is not None, "there are no files"
+        self._disk = max(0, self._disk - tokens)
+        self.bound(self._disk)
 
     def bound(self, longest: int) -> None:
         """No file can be of more tokens."""

@@ -187,9 +187,8 @@ class PrefixStore:
     def close(self, patience: float | None = None) -> None:
         """Finishes what is queued, then ends the thread and lets go of the folder. Idempotent; not for a `done`.
 
-        A disk that needs more than `patience` seconds (None: any time) is not waited for: the thread is left behind
-        with the one file that it is at, and keeps the folder until it, or the process, ends. The rest is dropped, and
-        nobody is told.
+        `patience` in seconds; None: for ever. When it is over, the thread is left behind with the file that it is at,
+        and keeps the folder until it, or the process, ends. What was queued is dropped, and nobody is told.
         """
         with self._gate:
             if not self._closed:
