@@ -55,3 +55,10 @@ async def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
         CommandError, match=r"--prefix-dir \(ANTIPHON_PREFIX_DIR\): .*tiny\.gguf: prefixes cannot be kept"
     ):
         await loaded(path, options)
+
+
+async def test_more_memory_for_prefixes_than_there_is(tmp_path: Path) -> None:
+    path = write_tiny_model(tmp_path / "tiny.gguf")
+    options = ServeOptions(cache=tmp_path, prefix_ram=2**60, context_length=256, threads=1)
+    with pytest.raises(CommandError, match=r"^--prefix-ram \(ANTIPHON_PREFIX_RAM\): .* GB are available$"):
+        await loaded(path, options)

@@ -27,6 +27,22 @@ class File(NamedTuple):
     data: bytes
 
 
+Data = bytes | bytearray | memoryview | None
+
+
+class UnderWay(NamedTuple):
+    """A transfer, and after how many steps it is done. What is written is what was there when it began."""
+
+    left: int
+    kind: Kind
+    copy: Copy
+    data: Data
+
+
+def _under_way(delay: int, kind: Kind, copy: Copy) -> UnderWay:
+    return UnderWay(delay, kind, copy, copy.parcel.data if kind is Kind.WRITE and copy.parcel is not None else None)
+
+
 def picture(thing: object) -> object:
     """A deep copy of books in plain values, to see whether anything in them has changed."""
     seen: set[int] = set()
@@ -93,7 +109,7 @@ class Drive:
         self.arrived: list[Sequence] = []
         self.outputs: dict[Sequence, list[int]] = {}
         self.ended: dict[Sequence, Finish | EngineFailure | None] = {}
-        self._under_way: list[tuple[int, Kind, Copy]] = []
+        self._under_way: list[UnderWay] = []
 
     def add(self, prompt: Seq[int], max_tokens: int | None = None, seed: int = 0, owner: str = "") -> Sequence:
         generation = Generation(
@@ -199,6 +215,8 @@ class Drive:
         assert len(set(slots)) == len(slots) and set(slots) <= set(range(self.backend.lanes, self.backend.slots))
         assert self.cache.resident == sum(len(node) for node in nodes if node.resident)
         copies = {node.copy for node in nodes if node.copy is not None}
+        keys = [copy.record.key for copy in copies if copy.record is not None]
+        assert len(set(keys)) == len(keys), "two copies for one file"
         assert self.shelf.in_ram == sum(len(copy) for copy in copies if copy.counted)
         assert self.shelf.on_disk == sum(len(copy) for copy in copies if copy.stored)
         assert self.shelf.in_ram <= self.ram
@@ -220,20 +238,21 @@ class Drive:
         self._check_state()
 
     def _transfer(self) -> None:
-        self._under_way += [(self.delay, transfer.kind, transfer.copy) for transfer in self.cache.transfers()]
-        due = [transfer for transfer in self._under_way if transfer[0] <= 0]
-        self._under_way = [(left - 1, kind, copy) for left, kind, copy in self._under_way if left > 0]
-        for _, kind, copy in due:
-            self._carry_out(kind, copy)
+        self._under_way += [_under_way(self.delay, one.kind, one.copy) for one in self.cache.transfers()]
+        due = [one for one in self._under_way if one.left <= 0]
+        self._under_way = [one._replace(left=one.left - 1) for one in self._under_way if one.left > 0]
+        for one in due:
+            self._carry_out(one.kind, one.copy, one.data)
             self._check_state()
 
-    def _carry_out(self, kind: Kind, copy: Copy) -> None:
+    def _carry_out(self, kind: Kind, copy: Copy, data: Data) -> None:
         assert copy.record is not None
         key = copy.record.key
         if kind is Kind.REMOVE:
             self.files.pop(key, None)
         elif kind is Kind.READ:
             file = self.files.pop(key, None)
+            assert file is None or file.record == copy.record, "the file is another copy's"
             if file is not None and self.unreadable(key):
                 self.files[key] = file
                 self.cache.read_done(copy, Unreadable.NOW)
@@ -243,7 +262,6 @@ class Drive:
             else:
                 self.cache.read_done(copy, None)
         else:
-            data = copy.parcel.data if copy.parcel is not None else None
             written = data is not None and not self.refuses(key)
             if data is not None and written:
                 self.files[key] = File(copy.record, bytes(data))
@@ -366,3 +384,7 @@ def push_out(d: Drive, *nodes: Node) -> None:
     for node in nodes:
         d.state.apply(Evict(node))
         d.step()
+
+
+def refuse_none(d: Drive) -> None:
+    d.refuses = lambda key: False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from antiphon.engine.prefix_cache import IDLE_TOKENS
 from antiphon.engine.prefix_tree import Node
 from antiphon.engine.state import Evict
-from tests.engine.drive import Drive, drive, known, right, text
+from tests.engine.drive import Drive, drive, known, restarted, right, text
 
 LONG = IDLE_TOKENS + 8
 
@@ -82,6 +82,26 @@ def test_what_has_a_copy_already_needs_no_more_memory() -> None:
     d.add(text(8, start=100), max_tokens=LONG)
     assert leaving(d) == [leaf, node]
     assert d.shelf.in_ram == 51
+
+
+def test_what_is_only_in_a_file_stays_in_the_cache() -> None:
+    """A disk is slow, and may be gone."""
+    d = drive(disk=200)
+    node = known(d, text(50))
+    assert node.copy is not None and node.copy.stored
+    d.add(text(8, start=100), max_tokens=LONG)
+    assert leaving(d) == []
+    assert node.resident
+
+
+def test_what_came_from_a_file_stays_in_memory_and_can_leave() -> None:
+    d = drive(ram=200, disk=200)
+    known(d, text(50))
+    again = restarted(d)
+    node = known(again, [*text(50), 7]).path()[0]
+    assert node.resident and again.shelf.in_ram >= 50
+    again.add(text(8, start=100), max_tokens=LONG)
+    assert node in leaving(again)
 
 
 def test_without_memory_prefixes_stay_in_the_cache() -> None:

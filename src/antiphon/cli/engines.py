@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from antiphon.cli.errors import CommandError
-from antiphon.cli.options import ServeOptions
+from antiphon.cli.options import DIR_SIZE, ServeOptions
 from antiphon.engine.base import Engine
 from antiphon.engine.observe import Observe
 from antiphon.hub import ModelFile, Progress
@@ -96,10 +96,13 @@ def _engine_options(options: ServeOptions) -> EngineOptions:
     from antiphon.engine.llama.machine import available_memory
     from antiphon.engine.stepper import Options
 
-    ram = options.prefix_ram
+    ram, free = options.prefix_ram, available_memory()
+    if ram is not None and free is not None and ram > free:
+        where = "--prefix-ram (ANTIPHON_PREFIX_RAM)"
+        raise CommandError(f"{where}: {ram / 1e9:,.1f} GB, of memory {free / 1e9:,.1f} GB are available")
     return Options(
-        prefix_ram=(available_memory() or UNKNOWN_MEMORY) // 4 if ram is None else ram,
-        prefix_disk=options.prefix_dir_size,
+        prefix_ram=(free or UNKNOWN_MEMORY) // 4 if ram is None else ram,
+        prefix_disk=options.prefix_dir_size or DIR_SIZE,
         step_target=options.step_target,
     )
 

@@ -97,7 +97,7 @@ def serve(
     prefix_scope: o.Scope = "owner",
     prefix_ram: o.PrefixRam = None,
     prefix_dir: o.PrefixDir = None,
-    prefix_dir_size: o.PrefixDirSize = 8 << 30,
+    prefix_dir_size: o.PrefixDirSize = None,
     step_target: o.StepTarget = 0.25,
     max_concurrency: o.MaxConcurrency = 8,
     threads: o.Threads = None,

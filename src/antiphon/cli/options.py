@@ -22,6 +22,10 @@ LONGEST_NAME = 256  # characters of a model's name as served: it stands in every
 KEY_FILE_LIMIT = 1 << 20  # bytes: some ten thousand keys; a larger file is not a list of keys
 MOST_SLOTS = 255  # llama.cpp's own limit of sequences in one context (LLAMA_MAX_SEQ), but for one that is borrowed
 
+MOST_THREADS = 512  # llama.cpp's own limit (GGML_MAX_N_THREADS), which it does not check everywhere
+MOST_BATCH = 65_536  # tokens; arrays of this length are made at the start, and larger steps gain nothing
+DIR_SIZE = 8 << 30  # bytes
+
 EngineName = Literal["llama", "scripted"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 ReasoningEvents = Literal["openai", "open-responses"]
@@ -44,7 +48,7 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
     prefix_scope: PrefixScope = "owner"
     prefix_ram: int | None = None  # bytes; None: a quarter of what is free at the start
     prefix_dir: Path | None = None
-    prefix_dir_size: int = 8 << 30  # bytes
+    prefix_dir_size: int | None = None  # bytes; None: `DIR_SIZE`
     step_target: float = 0.25  # seconds
     max_concurrency: int = 8
     threads: int | None = None  # None: the physical cores
@@ -109,15 +113,17 @@ PrefixRam = Annotated[
 PrefixDir = Annotated[
     Path | None, flag("prefix-dir", "Folder that keeps computed prompts over a restart.", file_okay=False)
 ]
-PrefixDirSize = Annotated[int, flag("prefix-dir-size", "What that folder may hold, such as 8G.", **_SIZE)]
+PrefixDirSize = Annotated[int | None, flag("prefix-dir-size", "What that folder may hold; else 8G.", **_SIZE)]
 StepTarget = Annotated[
     float, flag("step-target", "Seconds that a step may take while answers are being written.", min=0.01, max=60)
 ]
 MaxConcurrency = Annotated[int, flag("max-concurrency", "Answers computed at once.", min=1, max=MOST_SLOTS)]
-Threads = Annotated[int | None, flag("threads", "Threads to compute with; else the physical cores.", min=1)]
+Threads = Annotated[
+    int | None, flag("threads", "Threads to compute with; else the physical cores.", min=1, max=MOST_THREADS)
+]
 GpuLayers = Annotated[int, flag("gpu-layers", "Layers to put on the GPU; -1 puts all.", min=-1)]
 Library = Annotated[Path | None, flag("library", "Another libllama of the same version.", **_FILE)]
-BatchTokens = Annotated[int, flag("batch-tokens", "Tokens computed in one step, at most.", min=1)]
+BatchTokens = Annotated[int, flag("batch-tokens", "Tokens computed in one step, at most.", min=1, max=MOST_BATCH)]
 MaxQueue = Annotated[int, flag("max-queue", "Requests that may wait; more are answered 429.", min=1)]
 ApiKeys = Annotated[
     list[str] | None, flag("api-key", "A key that clients must show; may be repeated, in the variable with commas.")
@@ -150,6 +156,7 @@ def collect(values: dict[str, Any]) -> ServeOptions:
         **raw,
     )
     _check_script(options)
+    _check_prefixes(options)
     _check_names(options)
     _check_address(options)
     return options
@@ -208,6 +215,14 @@ def _check_key(key: str, where: str) -> None:
     # What an Authorization header can carry. The key itself is never printed.
     if not key or not all("!" <= c <= "~" for c in key):
         raise UsageError(f"{where}: a key is printable ASCII without blanks, and not empty")
+
+
+def _check_prefixes(options: ServeOptions) -> None:
+    where = "--prefix-dir-size (ANTIPHON_PREFIX_DIR_SIZE)"
+    if options.prefix_dir_size is not None and options.prefix_dir is None:
+        raise UsageError(f"{where}: is of no use without --prefix-dir")
+    if options.prefix_dir_size == 0:
+        raise UsageError(f"{where}: a folder that may hold nothing")
 
 
 def _check_script(options: ServeOptions) -> None:

@@ -209,8 +209,9 @@ class PrefixCache:
     def _merge(self, node: Node) -> None:
         upper = node.parent
         assert upper is not None
+        if node.copy is not None and node.copy.start > upper.start:  # One that holds both stays.
+            self.shelf.let_go(node)
         self.shelf.let_go(upper)
-        self.shelf.let_go(node)
         self.moves.append(Share(upper.slot, node.slot, upper.start, upper.end))
         merge(node)
         self.resident += len(upper)  # `_vacate` takes it off: it has only changed its slot.
@@ -230,7 +231,9 @@ class PrefixCache:
         """The node is written to a file as well, one that ends where the node does."""
         if node.copy is not None and (node.copy.end > node.end or _doubled(node)):
             self.shelf.let_go(node)
-        self.shelf.write(node.copy or self._save(node), leaving=node.resident)
+        copy = node.copy or self._save(node)
+        # What is in the cache needs memory for leaving it later, if there is any.
+        self.shelf.write(copy, leaving=node.resident and self.shelf.full)
 
     def fetch(self, leaf: Node) -> None:
         """Files that the path needs are read."""
@@ -269,6 +272,10 @@ class PrefixCache:
         self._forget(self.shelf.write_done(copy, ok))
 
     def _save(self, node: Node) -> Copy:
+        # A file is named for where it ends: of two copies that end together, one would take the other's place.
+        for above in node.path()[:-1]:
+            if above.copy is not None and above.copy.end == node.end:
+                self.shelf.let_go(above)
         parcel = Parcel()
         self.moves.append(Save(node.slot, parcel))
         return self.shelf.put(node, parcel)

@@ -58,13 +58,20 @@ class Shelf:
         """Whether another copy may be written for safety: one at a time, and none behind one that failed."""
         return self._disk is not None and not self._failing and not self.busy
 
+    @property
+    def full(self) -> bool:
+        """Whether more is in memory than should be."""
+        return self.in_ram > self._ram
+
     def has_room(self, length: int) -> bool:
         """Whether a copy of this length can be kept at all."""
         return length <= self._ram or (not self._failing and length <= self._longest)
 
     def has_place(self, node: Node) -> bool:
-        """Whether the node can leave the cache at once and without another copy having to go."""
-        return node.copy is not None or (len(node) < self._unmade and self.in_ram + len(node) <= self._ram)
+        """Whether the node can leave the cache for memory, without another copy having to go."""
+        if node.copy is not None:
+            return node.copy.parcel is not None
+        return len(node) < self._unmade and self.in_ram + len(node) <= self._ram
 
     def choose(self, nodes: Iterable[tuple[Node, int]]) -> Node | None:
         """Of nodes and the lengths of their files the last used one whose file can be made, and would not be the next
@@ -210,7 +217,7 @@ class Shelf:
         copy.busy = False
         leaving, copy.leaving = copy.leaving, False
         if not copy.nodes:
-            if ok:  # Written for nobody.
+            if ok and not self._has_twin(copy):  # Written for nobody.
                 self.transfers.append(Transfer(Kind.REMOVE, copy))
             return []
         if ok:
@@ -222,6 +229,11 @@ class Shelf:
         # What is too long says nothing about the disk.
         self._failing = self._failing or len(copy) <= self._longest
         return self.discard(copy) if leaving else []
+
+    def _has_twin(self, copy: Copy) -> bool:
+        """Whether a later copy is, or will be, in a file of the same name."""
+        assert copy.record is not None
+        return any(one.record is not None and one.record.key == copy.record.key for one in self._copies)
 
     def fetch(self, copies: Seq[Copy]) -> None:
         """These are needed next: the files of those that are not in memory are read. Earlier fetches are given up."""
@@ -251,9 +263,12 @@ class Shelf:
         return self.discard(copy)
 
     def fetches_used(self) -> None:
-        """What was fetched is in the cache now: its file is enough."""
+        """What was fetched is in the cache now: it stays in memory where that has room, else its file is enough."""
         for copy in self._fetched:
-            copy.parcel = None
+            if copy.nodes and self.in_ram + len(copy) <= self._ram:
+                self._count(copy, True)
+            else:
+                copy.parcel = None
         self._fetched.clear()
 
 

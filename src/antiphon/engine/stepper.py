@@ -78,13 +78,15 @@ class Stepper:
         )
 
     def open(self) -> None:
-        """Takes in what an earlier process left in files. Before anything else, on the stepper's thread."""
+        """Takes in what an earlier process left in files, and tells how things are at the start. Before anything else,
+        on the stepper's thread."""
         if self._store is not None:
             records, shelf = [record for record, _ in self._store.scan()], self._cache.shelf
             shelf.set_aside(math.ceil(self._store.left_bytes / self._cell_bytes))
             shelf.bound(self._store.pending_bytes // self._cell_bytes)
             self._cache.adopt(records)
             self._transfer()
+        self._tell(0, 0, 0.0, 0.0)
 
     def add(self, generation: Generation) -> Sequence:
         return self._state.add(generation)
@@ -194,8 +196,10 @@ class Stepper:
 
     def _failed(self, parts: Parts, failure: EngineFailure, *, trusted: bool = False) -> list[Outcome]:
         """`trusted`: nothing that was computed is to blame, so it stays as a prefix."""
-        level = logging.INFO if isinstance(failure, EngineClosed) else logging.ERROR
-        log.log(level, "the engine failed: %s", failure)
+        if isinstance(failure, EngineClosed):
+            log.info("%d sequences end with the engine: %s", len(parts), failure)
+        else:
+            log.error("the engine failed: %s", failure)
         for sequence, _ in parts:
             if trusted:
                 self._state.remove(sequence)

@@ -88,8 +88,10 @@ class Run:
                 steps, merge = await self._steps.take(), False
             except EngineFailure as failure:
                 self.stopped = isinstance(failure, EngineClosed)
-                level = logging.INFO if self.stopped else logging.ERROR
-                log.log(level, "%s: the engine failed: %s", self._request_id, failure)
+                if self.stopped:
+                    log.info("%s: ended with the server", self._request_id)
+                else:
+                    log.error("%s: the engine failed: %s", self._request_id, failure)
                 self._feed(self._reader.finish())
                 yield self._handed_over(self._failed())
                 return

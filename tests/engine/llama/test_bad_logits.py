@@ -7,6 +7,8 @@ import pytest
 from antiphon.engine.backend import Batch, ContextLost, Entry, Sampled, Trim
 from antiphon.engine.base import EngineFailure, Sampling
 from antiphon.engine.llama import LlamaBackend
+from antiphon.engine.llama.candidates import Floats
+from antiphon.engine.llama.sampling import NumpySampler
 from tests.engine.llama.conftest import LoadTiny
 from tests.engine.llama.generate import (
     GREEDY,
@@ -119,6 +121,22 @@ def test_a_closed_sampler_fails_its_own_entry(backend: LlamaBackend) -> None:
     assert isinstance(good, Sampled)
     assert_holds(backend, 0, 0)
     assert_holds(backend, 1, 1)
+
+
+class Broken(NumpySampler):
+    """Has a fault that nobody thought of."""
+
+    def sample(self, logits: Floats) -> int:
+        raise IndexError("no such place")
+
+
+def test_a_fault_in_sampling_ends_its_own_sequence(backend: LlamaBackend, caplog: pytest.LogCaptureFixture) -> None:
+    broken, good_one = Broken(GREEDY, [5], backend.tokenizer.size), backend.sampler(GREEDY, [5])
+    failure, good = backend.execute(Batch(entries=(Entry(0, 0, (5,), broken), Entry(1, 0, (5,), good_one))))
+    assert isinstance(failure, EngineFailure) and "no such place" in str(failure)
+    assert isinstance(good, Sampled)
+    assert_holds(backend, 0, 0)
+    assert "a token cannot be sampled" in caplog.text
 
 
 def test_who_leaves_no_token_fails_alone(backend: LlamaBackend) -> None:

@@ -126,7 +126,17 @@ def test_every_token_has_its_share_of_the_numbers() -> None:
 def test_among_equals_the_lower_tokens_are_left(count: int) -> None:
     assert sorted(largest(SCORES["equal"], count)) == list(range(count))
     share = count / LARGE - 1e-5
-    assert sorted(nucleus(np.ones(LARGE, np.float32), share)) == list(range(count))
+    ones = np.ones(LARGE, np.float32)
+    assert sorted(nucleus(ones, ones, share)) == list(range(count))
+
+
+@pytest.mark.parametrize("top_p", [0.0, 1e-9, 0.5])
+@pytest.mark.parametrize("min_p", [0.0, 1.0])
+def test_the_best_token_stays_among_those_that_weigh_the_same(top_p: float, min_p: float) -> None:
+    """Scores closer than float32's last bit of a weight of 1, as a bias and a tiny penalty make them."""
+    scores = np.array([-3e-8, -2e-8, -1e-8, -9.0], np.float32)
+    left = candidates(scores, float(scores[2]), Sampling(top_p=top_p, min_p=min_p))
+    assert 2 in [left.token(place) for place in range(len(left.scores))]
 
 
 FOLLOWED = [

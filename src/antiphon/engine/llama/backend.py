@@ -8,6 +8,7 @@ leaves the bad sequence alone with it; and when it shows a second time, the cont
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from functools import cached_property, partial
 
@@ -19,6 +20,8 @@ from antiphon.engine.llama.fingerprint import fingerprint
 from antiphon.engine.llama.model import Model
 from antiphon.engine.llama.sampling import NumpySampler, are_numbers, logprob
 from antiphon.engine.llama.tokenizer import LlamaTokenizer
+
+log = logging.getLogger(__name__)
 
 # Tokens at a time of a batch that is computed apart: the CPU's flash attention takes another path from 64 on
 # (GGML_FA_TILE_Q), one that skips no masked cell.
@@ -171,6 +174,9 @@ class LlamaBackend:
                 told = None if sampler.top_logprobs is None else logprob(logits, token, sampler.top_logprobs)
         except EngineFailure as failure:
             return failure
+        except Exception as error:  # A fault of ours ends this sequence, not the engine.
+            log.exception("a token cannot be sampled")
+            return EngineFailure(f"a token cannot be sampled: {error!r}")
         return Sampled(token, token in self.tokenizer.end, told)
 
 

@@ -56,7 +56,7 @@ def candidates(scores: Floats, peak: float, sampling: Sampling) -> Candidates:
     if 0 < sampling.top_k < len(scores):
         left.keep(largest(scores, sampling.top_k))
     if sampling.top_p < 1:
-        left.keep(nucleus(weights(left.scores, peak), sampling.top_p))
+        left.keep(nucleus(left.scores, weights(left.scores, peak), sampling.top_p))
     if sampling.min_p > 0:
         left.keep(np.flatnonzero(left.scores >= peak + np.log(min(sampling.min_p, 1.0))))
     return left
@@ -86,18 +86,19 @@ def largest(values: Floats, count: int) -> Indices:
     return near[_down_to(np.partition(found, -count)[-count], found, count)]
 
 
-def nucleus(weights: Floats, share: float) -> Indices:
+def nucleus(scores: Floats, weights: Floats, share: float) -> Indices:
     """The places of the fewest weights, the largest, that have this share of the sum; at least one. In no order.
 
-    Weights below a bound have together less than 1 - `share` if even `len(weights)` of the bound's size have no more.
-    So only the others must be sorted: of 49,152 some hundreds to thousands in plain text, 10,000 in noise.
+    Scores that differ by little weigh the same: which of them are in is told by the scores. Weights below a bound have
+    together less than 1 - `share` if even `len(weights)` of the bound's size have no more. So only the others must be
+    sorted: of 49,152 some hundreds to thousands in plain text, 10,000 in noise.
     """
     total = float(weights.sum())
     near = np.flatnonzero(weights >= (1 - share) * total / len(weights))
-    found = weights[near]
-    falling = np.sort(found)[::-1]
+    falling = np.sort(weights[near])[::-1]
     count = _place(falling, _block_sums(falling), share * total, "left") + 1
-    return near[_down_to(falling[count - 1], found, count)]
+    found = scores[near]
+    return near[_down_to(np.partition(found, -count)[-count], found, count)]
 
 
 def _down_to(last: np.float32, values: Floats, count: int) -> Indices:
