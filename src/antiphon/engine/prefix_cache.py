@@ -66,10 +66,11 @@ class PrefixCache:
         leaves = (node for node in self._nodes.values() if _evictable(node) and node not in apart)
         return min(leaves, key=_last_use, default=None)
 
-    def idle(self) -> Node | None:
-        """The least recently used node, if it is better off outside of the cache, and if that takes nobody's place."""
+    def idle(self, coming: int) -> Node | None:
+        """The least recently used node, if it is better off outside of the cache, with so many tokens to be computed
+        next, and if that takes nobody's place."""
         node = self.coldest()
-        left = node is not None and self._clock - node.used > IDLE_TOKENS and self.shelf.has_place(node)
+        left = node is not None and self._clock + coming - node.used > IDLE_TOKENS and self.shelf.has_place(node)
         return node if left else None
 
     def unsaved(self) -> Node | None:

@@ -145,8 +145,12 @@ def _with_less(state: State, sequence: Sequence, prefix: _Prefix) -> Decision | 
 
 
 def _leaving(state: State) -> Evict | None:
-    """One idle prefix a step: what a step does beside computing stays short."""
-    idle = state.cache.idle() if state.running and not state.cache.moves else None
+    """Idle prefixes leave before the tokens are computed that would step over them: all of them before a prompt, which
+    takes long anyway, else one a step, so that answers go on."""
+    pending = [sequence.pending for sequence in state.running]
+    if not pending or (state.cache.moves and max(pending) == 1):
+        return None
+    idle = state.cache.idle(sum(pending))
     return Evict(idle) if idle is not None else None
 
 
