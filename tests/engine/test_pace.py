@@ -109,6 +109,18 @@ def test_a_tile_is_taken_where_less_costs_nearly_as_much(decoding: int) -> None:
     assert set(chunks[3:]) == {TILE}
 
 
+def test_a_small_step_at_the_start_of_a_prompt_says_nothing_for_long() -> None:
+    """40 tokens at 2.7 ms each, once; far on in another prompt a token costs 20 ms in small steps, 12 in tiles."""
+    pace = make()
+    pace.note(decoding=0, prefilled=40, seconds=40 * 0.0027)
+    chunks = []
+    for _ in range(20):
+        chunk = pace.prefill_budget(4)
+        pace.note(decoding=0, prefilled=chunk, seconds=(0.012 if chunk >= TILE else 0.020) * chunk)
+        chunks.append(chunk)
+    assert set(chunks[10:]) == {TILE}
+
+
 def test_a_tile_is_not_taken_where_it_costs_twice_as_much() -> None:
     pace, machine = make(), Machine(1, noise=0, outliers=0)
     machine.scale = 10

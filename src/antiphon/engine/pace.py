@@ -113,7 +113,8 @@ class Pace:
             return max(LEAST_CHUNK, int(rest / tiled))
         if small is not None and TILE * tiled <= TILE_GAIN * LEAST_CHUNK * small:
             return TILE
-        return max(LEAST_CHUNK, int(rest / (small or tiled)))
+        # One tile at most: what a token cost without tiles may have been at the start of some prompt.
+        return min(max(LEAST_CHUNK, int(rest / (small or tiled))), TILE)
 
     def note(self, *, decoding: int, prefilled: int, seconds: float) -> None:
         """A step took so long, with as many threads as were said before it. It decoded, or it had prompt tokens."""
