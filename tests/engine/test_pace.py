@@ -109,6 +109,16 @@ def test_a_tile_is_taken_where_less_costs_nearly_as_much(decoding: int) -> None:
     assert set(chunks[3:]) == {TILE}
 
 
+def test_the_end_of_a_prompt_is_cut_where_a_tile_is_over_the_target() -> None:
+    pace = make()
+    assert pace.prefill_end(4) == pace.prefill_budget(4)
+    pace.note(decoding=0, prefilled=100, seconds=100 * 0.0026)
+    assert pace.prefill_end(4) == pace.prefill_budget(4) > TILE
+    for _ in range(5):
+        pace.note(decoding=0, prefilled=TILE, seconds=TILE * 0.012)
+    assert pace.prefill_end(4) == LEAST_CHUNK
+
+
 def test_a_small_step_at_the_start_of_a_prompt_says_nothing_for_long() -> None:
     """40 tokens at 2.7 ms each, once; far on in another prompt a token costs 20 ms in small steps, 12 in tiles."""
     pace = make()

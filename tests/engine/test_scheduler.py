@@ -100,6 +100,16 @@ def test_decoding_goes_first_even_if_the_prompt_is_older() -> None:
     assert d.step()[-1] == Compute(((long, 39),))
 
 
+def test_the_end_of_a_prompt_has_its_own_budget() -> None:
+    d = drive()
+    d.add(text(5), max_tokens=20)
+    d.step()
+    d.state.prefill_chunk, d.state.prefill_end = 64, 32
+    d.add(text(120, start=100), max_tokens=1)
+    steps = [decision for _ in range(6) for decision in d.step() if isinstance(decision, Compute)]
+    assert [sum(count for _, count in step.parts) for step in steps if step.parts[0][1] > 1] == [64, 32, 24]
+
+
 def test_a_small_batch_is_shared_in_the_order_of_arrival() -> None:
     d = drive(batch_tokens=64)
     first, second, third = (d.add(text(40, start), max_tokens=3) for start in (0, 50, 100))

@@ -104,6 +104,13 @@ class Pace:
         """
         return min(self._chunk(decoding), self._batch_tokens) if decoding else self._batch_tokens
 
+    def prefill_end(self, decoding: int) -> int:
+        """The same where what is left of the prompts fills no tile: where a tile is over the target, so many tokens
+        without one would take longer still."""
+        tiled = self._token[True]
+        over = bool(tiled) and self._target - self._decode_seconds(decoding) < TILE * _middle(tiled)
+        return LEAST_CHUNK if over else self.prefill_budget(decoding)
+
     def _chunk(self, decoding: int) -> int:
         tiled, small = (_middle(self._token[kind]) if self._token[kind] else None for kind in (True, False))
         rest = self._target - self._decode_seconds(decoding)

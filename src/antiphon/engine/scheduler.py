@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from antiphon.engine.pace import TILE
 from antiphon.engine.prefix_tree import Node, common_prefix
 from antiphon.engine.sequence import Sequence
 from antiphon.engine.state import (
@@ -160,9 +161,14 @@ def _computing(state: State) -> Decision:
     if decoding and not (prefilling and state.prefill_next):
         return _within(state, decoding, len(decoding))
     if prefilling:
-        budget = min(state.prefill_chunk, state.batch_tokens) if decoding else state.batch_tokens
-        return _within(state, _prefill(state, budget), 1)
+        return _within(state, _prefill(state, _budget(state) if decoding else state.batch_tokens), 1)
     return _leisure(state)
+
+
+def _budget(state: State) -> int:
+    """Prompt tokens of a step between two of others' answers; the end of a prompt may fill no tile."""
+    left = sum(sequence.pending for sequence in state.running if sequence.pending > 1)
+    return min(state.prefill_end if left < TILE else state.prefill_chunk, state.batch_tokens)
 
 
 def _within(state: State, parts: Parts, least: int) -> Decision:

@@ -80,6 +80,7 @@ class State:
         self.batch_tokens = batch_tokens
         self.context_length = context_length
         self.prefill_chunk = FIRST_CHUNK
+        self.prefill_end = FIRST_CHUNK  # the same for the end of a prompt that fills no tile
         self.prefill_next = False  # whose turn it is, when some decode and others have a prompt to be computed
         self.running: list[Sequence] = []
         self.waiting: deque[Sequence] = deque()

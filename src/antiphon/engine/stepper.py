@@ -258,7 +258,9 @@ class Stepper:
 
     def _adapt(self, decoding: int, prefilled: int, seconds: float) -> None:
         self._pace.note(decoding=decoding, prefilled=prefilled, seconds=seconds)
-        self._state.prefill_chunk = self._pace.prefill_budget(sum(s.pending == 1 for s in self._state.running))
+        beside = sum(sequence.pending == 1 for sequence in self._state.running)
+        self._state.prefill_chunk = self._pace.prefill_budget(beside)
+        self._state.prefill_end = self._pace.prefill_end(beside)
 
     def _tell(self, decoding: int, prefilled: int, seconds: float, native: float) -> None:
         if self._observe is None:
