@@ -237,11 +237,9 @@ async def test_without_settings_the_engine_gets_its_defaults() -> None:
 
 
 @pytest.mark.parametrize("seed", [-1, 0, 2**63 - 1, -(2**63)])
-async def test_every_seed_is_one_that_the_engine_can_take(seed: int) -> None:
+async def test_every_seed_reaches_the_engine(seed: int) -> None:
     engine, _ = await asked({"seed": seed})
-    given = engine.asked[0].sampling.seed
-    assert given is not None
-    assert 0 <= given < 2**64
+    assert engine.asked[0].sampling.seed == seed
 
 
 @pytest.mark.parametrize("key", ["258", "-1", "1.5", "a", "", "9" * 30, "\u0663", " 1"])

@@ -51,7 +51,7 @@ class Sampling(Struct, frozen=True, kw_only=True):
     repetition_penalty: float = 1.0  # 1: off; counts prompt and output, multiplicative
     presence_penalty: float = 0.0  # 0: off; counts output only, as OpenAI documents it
     frequency_penalty: float = 0.0  # 0: off; counts output only
-    seed: int | None = None  # None: a fresh one
+    seed: int | None = None  # any integer; None: a fresh one
     logit_bias: Mapping[int, float] = {}
     top_logprobs: int | None = None  # None: no log-probabilities; n: the sampled token's and the n most likely
 

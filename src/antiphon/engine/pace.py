@@ -107,16 +107,24 @@ class Pace:
     def prefill_end(self, decoding: int) -> int:
         """The same where what is left of the prompts fills no tile: where a tile is over the target, so many tokens
         without one would take longer still."""
-        tiled = self._token[True]
-        over = bool(tiled) and self._target - self._decode_seconds(decoding) < TILE * _middle(tiled)
-        return LEAST_CHUNK if over else self.prefill_budget(decoding)
+        if not decoding or self._tile_fits(self._rest(decoding)):
+            return self.prefill_budget(decoding)
+        return LEAST_CHUNK
+
+    def _tile_fits(self, rest: float) -> bool:
+        """Whether these seconds are enough for a tile, as far as it is known."""
+        return not self._token[True] or rest >= TILE * _middle(self._token[True])
+
+    def _rest(self, decoding: int) -> float:
+        """What so many decoding sequences leave of the target; in seconds."""
+        return self._target - self._decode_seconds(decoding)
 
     def _chunk(self, decoding: int) -> int:
         tiled, small = (_middle(self._token[kind]) if self._token[kind] else None for kind in (True, False))
-        rest = self._target - self._decode_seconds(decoding)
+        rest = self._rest(decoding)
         if tiled is None:
             return FIRST_CHUNK if small is None else max(LEAST_CHUNK, int(rest / small))
-        if rest >= TILE * tiled:
+        if self._tile_fits(rest):
             return max(LEAST_CHUNK, int(rest / tiled))
         if small is not None and TILE * tiled <= TILE_GAIN * LEAST_CHUNK * small:
             return TILE

@@ -10,9 +10,6 @@ from antiphon.serving.model import ServedModel
 from antiphon.serving.output import OutputReader
 from antiphon.text.prompt import Prompt
 
-SEEDS = 2**64
-"""A request's seed is taken modulo this: a generator's is not negative, and a client's integer has 64 bits."""
-
 
 def output_reader(model: ServedModel, prompt: Prompt, request: CreateResponse) -> OutputReader:
     """What reads the answer to a prompt."""
@@ -34,7 +31,7 @@ def sampling_of(request: CreateResponse, model: ServedModel) -> Sampling:
         repetition_penalty=_or(fields.repetition_penalty, defaults.repetition_penalty),
         presence_penalty=_or(fields.presence_penalty, defaults.presence_penalty),
         frequency_penalty=_or(fields.frequency_penalty, defaults.frequency_penalty),
-        seed=None if fields.seed is None else fields.seed % SEEDS,
+        seed=fields.seed,
         logit_bias=_logit_bias(fields.logit_bias or {}, model.engine.tokenizer.size),
         top_logprobs=(fields.top_logprobs or 0) if LOGPROBS in request.include else None,
     )

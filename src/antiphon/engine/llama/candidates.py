@@ -82,8 +82,7 @@ def draw(weights: Floats, uniform: float) -> int:
 def largest(values: Floats, count: int) -> Indices:
     """The places of the `count` largest values, in no order; 0 < `count` <= their number."""
     near = np.flatnonzero(values >= _bound(values, count))
-    found = values[near]
-    return near[_down_to(np.partition(found, -count)[-count], found, count)]
+    return near[_first(values[near], count)]
 
 
 def nucleus(scores: Floats, weights: Floats, share: float) -> Indices:
@@ -97,12 +96,12 @@ def nucleus(scores: Floats, weights: Floats, share: float) -> Indices:
     near = np.flatnonzero(weights >= (1 - share) * total / len(weights))
     falling = np.sort(weights[near])[::-1]
     count = _place(falling, _block_sums(falling), share * total, "left") + 1
-    found = scores[near]
-    return near[_down_to(np.partition(found, -count)[-count], found, count)]
+    return near[_first(scores[near], count)]
 
 
-def _down_to(last: np.float32, values: Floats, count: int) -> Indices:
-    """The places of the `count` largest values, of which `last` is the least."""
+def _first(values: Floats, count: int) -> Indices:
+    """The places of the `count` largest values, of equal ones the first."""
+    last = np.partition(values, -count)[-count]
     above = np.flatnonzero(values > last)
     equal = np.flatnonzero(values == last)[: count - len(above)]
     return np.concatenate((above, equal))
