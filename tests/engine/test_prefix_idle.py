@@ -102,6 +102,14 @@ def test_what_is_only_in_a_file_stays_in_the_cache() -> None:
     assert node.resident
 
 
+def test_one_that_has_to_stay_holds_nobody_up() -> None:
+    d = drive(ram=40)
+    long, short = known(d, text(50)), known(d, text(30, start=100))
+    d.add(text(8, start=200), max_tokens=LONG)
+    assert leaving(d) == [short]
+    assert long.resident
+
+
 def test_what_came_from_a_file_stays_in_memory_and_can_leave() -> None:
     d = drive(ram=200, disk=200)
     known(d, text(50))

@@ -21,9 +21,9 @@ from antiphon.engine.prefix_store import Record, Unreadable
 from antiphon.engine.prefix_tree import Copy, Node, Tree, add_child, common_prefix, graft, merge, remove, split
 
 IDLE_TOKENS = 64
-"""Tokens computed for others after which an unused prefix leaves the cache for memory that is free. Every token that
-is computed steps over the cells of all: 0.3 us a cell for a small model on two CPU cores, while a cell is saved and
-brought back in 5 us."""
+"""Tokens computed for others, with those of the next step, after which an unused prefix leaves the cache for memory
+that is free. Every token that is computed steps over the cells of all: 0.3 us a cell for a small model on two CPU
+cores, while a cell is saved and brought back in 5 us."""
 
 
 class PrefixCache:
@@ -67,11 +67,11 @@ class PrefixCache:
         return min(leaves, key=_last_use, default=None)
 
     def idle(self, coming: int) -> Node | None:
-        """The least recently used node, if it is better off outside of the cache, with so many tokens to be computed
-        next, and if that takes nobody's place."""
-        node = self.coldest()
-        left = node is not None and self._clock + coming - node.used > IDLE_TOKENS and self.shelf.has_place(node)
-        return node if left else None
+        """The least recently used of the nodes that are better off outside of the cache, with so many tokens to be
+        computed next, and can leave without taking anybody's place."""
+        since = self._clock + coming - IDLE_TOKENS
+        idle = (node for node in self._nodes.values() if node.used < since and _evictable(node))
+        return min(filter(self.shelf.has_place, idle), key=_last_use, default=None)
 
     def unsaved(self) -> Node | None:
         """The node that should be written next, the last used first; parents first, or the file would be an orphan.
