@@ -6,11 +6,8 @@ The client is a few lines on sockets: a real one takes longer than the server.
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
-import os
 import random
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +15,7 @@ import pytest
 
 from antiphon.engine.base import StepStream
 from antiphon.serving.run import Run
+from tests.footprint import GROWTH, left_behind, on_linux, resident, threads
 from tests.server import RunningServer, scripted_server
 
 REQUESTS, CLIENTS = 10_000, 20
@@ -28,25 +26,7 @@ TURNS: list[dict[str, Any]] = [
     {"steps": ["Hel", "lo"]},
 ]
 
-GROWTH = 4 * 1024 * 1024
-"""Bytes of resident memory in the second half of a run: 0.1 MB was seen, and 8 with the state of each of 5,000
-responses left behind."""
-
-
-def resident() -> int:
-    """Bytes of this process in memory."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
-
-
-def threads() -> int:
-    """Of the system's, not only Python's."""
-    return len(list(Path("/proc/self/task").iterdir()))
-
-
-def left_behind() -> int:
-    """Answers that somebody still holds."""
-    gc.collect()
-    return sum(isinstance(thing, Run | StepStream) for thing in gc.get_objects())
+HELD = (Run, StepStream)
 
 
 class Client:
@@ -95,7 +75,7 @@ async def calm(server: RunningServer, ended: int) -> None:
     await server.idle()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="memory and threads are read from /proc")
+@on_linux
 async def test_ten_thousand_requests_leave_nothing_behind(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("CRITICAL")  # Thousands of failures that a test keeps would look like a leak.
     async with scripted_server(tmp_path, TURNS) as server:
@@ -107,7 +87,7 @@ async def test_ten_thousand_requests_leave_nothing_behind(tmp_path: Path, caplog
                 await client.one()
             await client.close()
 
-        before, tasks = left_behind(), len(asyncio.all_tasks())
+        before, tasks = left_behind(*HELD), len(asyncio.all_tasks())
         await asyncio.gather(*map(send, clients))
         await calm(server, REQUESTS // 2)
         half, running = resident(), threads()
@@ -115,7 +95,7 @@ async def test_ten_thousand_requests_leave_nothing_behind(tmp_path: Path, caplog
         await calm(server, REQUESTS)
         assert resident() - half < GROWTH
         assert threads() == running
-        assert left_behind() == before
+        assert left_behind(*HELD) == before
         assert len(asyncio.all_tasks()) == tasks
         metrics = server.service.metrics
         assert metrics.open == 0

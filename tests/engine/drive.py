@@ -372,6 +372,13 @@ def busy(d: Drive) -> None:
     d.step()
 
 
+def silent(d: Drive) -> None:
+    """Who talks leaves, and all is done that can be done then."""
+    for sequence in list(d.state.running):
+        d.cancel(sequence)
+    d.run()
+
+
 def beside(d: Drive, prompt: list[int]) -> Node:
     """A prefix in the cache, computed beside the one who talks."""
     sequence = d.add(prompt, max_tokens=1)

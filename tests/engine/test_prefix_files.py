@@ -20,6 +20,7 @@ from tests.engine.drive import (
     put_out,
     refuse_none,
     right,
+    silent,
     text,
     written,
 )
@@ -88,8 +89,7 @@ def test_a_copy_in_memory_outlives_its_file() -> None:
     busy(d)
     node = beside(d, text(40))
     push_out(d, node)
-    d.cancel(d.state.running[0])
-    d.run()
+    silent(d)
     assert 40 in written(d)
     known(d, text(45, start=100))
     assert 40 not in written(d)
@@ -102,8 +102,7 @@ def test_memory_is_given_back_at_once_where_there_is_a_file() -> None:
     busy(d)
     node = beside(d, text(40))
     push_out(d, node)
-    d.cancel(d.state.running[0])
-    d.run()
+    silent(d)
     assert node.copy is not None and node.copy.stored and node.copy.parcel is not None
     busy(d)
     push_out(d, beside(d, text(30, start=100)))
@@ -247,8 +246,7 @@ def test_a_prefix_that_cannot_be_written_stays_in_memory() -> None:
     node = beside(d, text(50))
     push_out(d, node)
     refuse_all(d)
-    d.cancel(d.state.running[0])
-    d.run()
+    silent(d)
     assert written(d) == []
     assert node.copy is not None and node.copy.counted
 

@@ -6,20 +6,40 @@ import json
 
 from antiphon.engine.prefix_store import Unreadable
 from tests.engine.arithmetic_backend import Hook
-from tests.engine.drive import answers, beside, busy, drive, known, lengths, push_out, put_out, text, written
+from tests.engine.drive import (
+    Drive,
+    answers,
+    beside,
+    busy,
+    drive,
+    known,
+    lengths,
+    push_out,
+    put_out,
+    silent,
+    text,
+    written,
+)
 
 # Too long, and no memory
 
 
-def test_what_is_too_long_for_a_file_holds_nobody_up() -> None:
-    d = drive(disk=49)
+def two_prefixes(d: Drive) -> None:
+    """Of 30 and, used last, 50 tokens, in the cache beside somebody who talks."""
     busy(d)
     beside(d, text(30))
     beside(d, text(50, start=100))
-    d.cancel(d.state.running[0])
-    d.run()
-    assert 30 in written(d)
-    assert 50 not in written(d)
+
+
+def only_the_shorter_is_written(d: Drive) -> bool:
+    silent(d)
+    return 30 in written(d) and 50 not in written(d)
+
+
+def test_what_is_too_long_for_a_file_holds_nobody_up() -> None:
+    d = drive(disk=49)
+    two_prefixes(d)
+    assert only_the_shorter_is_written(d)
 
 
 def test_what_does_not_fit_beside_warmer_files_holds_nobody_up() -> None:
@@ -27,8 +47,7 @@ def test_what_does_not_fit_beside_warmer_files_holds_nobody_up() -> None:
     busy(d)
     for length, start in ((20, 200), (60, 100), (70, 0)):
         beside(d, text(length, start=start))
-    d.cancel(d.state.running[0])
-    d.run()
+    silent(d)
     assert {20, 70} <= set(written(d))
     assert 60 not in written(d)
 
@@ -49,26 +68,21 @@ def test_the_length_of_a_file_is_that_of_the_whole_copy() -> None:
     beside(d, [*text(30), 255])
     push_out(d, put)
     assert put.copy is not None and put.copy.record is not None and (len(put), len(put.copy)) == (30, 60)
-    d.cancel(d.state.running[0])
-    d.run()
+    silent(d)
     assert put.copy.record.key not in tried
 
 
 def test_a_file_that_turns_out_too_long_is_not_tried_again() -> None:
     d = drive(ram=100, disk=1000)
-    busy(d)
-    beside(d, text(30))
-    long = beside(d, text(50, start=100))
+    two_prefixes(d)
+    long = d.node(text(50, start=100))
     assert d.cache.unsaved() is long
     d.cache.persist(long)
     (transfer,) = d.cache.shelf.transfers
     d.shelf.bound(49)
     d.cache.write_done(transfer.copy, False)
     d.shelf.transfers.clear()
-    d.cancel(d.state.running[0])
-    d.run()
-    assert 30 in written(d)
-    assert 50 not in written(d)
+    assert only_the_shorter_is_written(d)
 
 
 class Scarce(Hook):
@@ -86,13 +100,8 @@ class Scarce(Hook):
 def test_a_prefix_that_there_is_no_memory_for_holds_nobody_up() -> None:
     hook = Scarce(50)
     d = drive(disk=1000, hook=hook)
-    busy(d)
-    beside(d, text(30))
-    beside(d, text(50, start=100))
-    d.cancel(d.state.running[0])
-    d.run()
-    assert 30 in written(d)
-    assert 50 not in written(d)
+    two_prefixes(d)
+    assert only_the_shorter_is_written(d)
     assert hook.tried.count(50) == 1
     hook.length = 1000
     known(d, text(9, start=240))
@@ -162,8 +171,7 @@ def test_files_that_cannot_be_used_take_their_room() -> None:
     busy(d)
     beside(d, text(20))
     beside(d, text(50, start=100))
-    d.cancel(d.state.running[0])
-    d.run()
+    silent(d)
     assert 20 in written(d)
     assert 50 not in written(d)
     d.shelf.set_aside(60)

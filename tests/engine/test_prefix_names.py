@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from antiphon.engine.prefix_tree import Node
-from tests.engine.drive import Drive, beside, busy, drive, known, push_out, refuse_none, restarted, text
+from tests.engine.drive import Drive, beside, busy, drive, known, push_out, refuse_none, restarted, silent, text
 
 PROMPT = text(8)
 
@@ -49,9 +49,7 @@ def test_a_copy_takes_the_name_of_one_that_ends_where_it_does() -> None:
     push_out(d, lower)
     assert lower.copy is not None and lower.copy is not copy
     assert above.copy is None and above.resident
-    for sequence in list(d.state.running):
-        d.cancel(sequence)
-    d.run()
+    silent(d)
     again = restarted(d)
     assert again.node(PROMPT).end == 8
 
@@ -64,8 +62,6 @@ def test_what_was_written_for_nobody_is_not_removed_from_under_its_heir() -> Non
     d.step()
     d.shelf.let_go(lower)
     d.cache.persist(lower)
-    for sequence in list(d.state.running):
-        d.cancel(sequence)
-    d.run()
+    silent(d)
     assert lower.copy is not None and lower.copy.stored
     assert lower.copy.record is not None and lower.copy.record.key in d.files

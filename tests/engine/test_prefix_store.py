@@ -356,7 +356,8 @@ def test_a_second_store_removes_nothing_of_the_first(store: PrefixStore, directo
 def test_a_closed_store_leaves_the_folder_to_the_next(directory: Path) -> None:
     for _ in range(3):
         with opened(directory):
-            pass
+            with pytest.raises(PrefixStoreError):
+                PrefixStore(directory, FINGERPRINT)
 
 
 def test_a_file_where_the_folder_should_be(tmp_path: Path) -> None:

@@ -203,6 +203,7 @@ async def test_closing_twice_at_once_and_again() -> None:
     async with serving(ArithmeticBackend()) as engine:
         await asyncio.gather(engine.aclose(), engine.aclose())
         await engine.aclose()
+    assert not engine.alive
 
 
 async def test_a_closed_engine_takes_nothing(caplog: pytest.LogCaptureFixture) -> None:
@@ -223,6 +224,8 @@ async def test_a_closed_engine_takes_nothing(caplog: pytest.LogCaptureFixture) -
 async def test_closing_when_idle() -> None:
     async with serving(ArithmeticBackend()) as engine:
         await works(engine)
+        assert engine.alive
+    assert not engine.alive
 
 
 def test_an_event_loop_that_has_ended_does_not_hang_the_thread(caplog: pytest.LogCaptureFixture) -> None:

@@ -6,10 +6,7 @@ What is looked at in the end: the engine's books, llama.cpp's own view of every 
 from __future__ import annotations
 
 import asyncio
-import gc
-import os
 import random
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +24,7 @@ from antiphon.engine.state import State
 from antiphon.engine.stepper import Options
 from antiphon.engine.worker import WorkerEngine
 from tests.engine.worker_support import Idleness
+from tests.footprint import GROWTH, held, left_behind, on_linux, resident, threads
 from tests.tiny_model import Tiny, write_tiny_model
 
 LANES, SLOTS, CELLS, LENGTH = 8, 24, 512, 64
@@ -36,25 +34,7 @@ AT_ONCE = 50
 
 RAM_TOKENS = 300
 
-GROWTH = 4 * 1024 * 1024
-"""Bytes of resident memory in the second half of a run: 0.3 MB was seen, and 8 with a sampler left behind for each of
-5,000 requests."""
-
-
-def resident() -> int:
-    """Bytes of this process in memory."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
-
-
-def threads() -> int:
-    """Of the system's, not only Python's."""
-    return len(list(Path("/proc/self/task").iterdir()))
-
-
-def left_behind() -> int:
-    """Sequences, streams and samplers that somebody still holds."""
-    gc.collect()
-    return sum(isinstance(thing, Sequence | StepStream | NumpySampler) for thing in gc.get_objects())
+HELD = (Sequence, StepStream, NumpySampler)
 
 
 def requests(chance: random.Random) -> Iterator[tuple[Generation, int]]:
@@ -73,7 +53,7 @@ def requests(chance: random.Random) -> Iterator[tuple[Generation, int]]:
         limit = chance.randint(1, 3)
         yield (
             Generation(id="resp_storm", prompt=prompt, max_tokens=limit, sampling=sampling, owner=owner),
-            (chance.choice([0, 1, 2, 3, 3, 3])),
+            chance.choice([0, 1, 2, 3, 3, 3]),
         )
 
 
@@ -105,7 +85,7 @@ def check_books(state: State, context: Context, slots: range) -> None:
     assert state.cells - state.free == sum(map(len, expected.values())) <= state.cells
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="memory and threads are read from /proc")
+@on_linux
 @pytest.mark.parametrize(("family", "count"), [("llama", 10_000), ("jamba", 2_000)])
 async def test_thousands_of_requests_leave_nothing_behind(tmp_path: Path, family: str, count: int) -> None:
     library = open_library()
@@ -114,21 +94,21 @@ async def test_thousands_of_requests_leave_nothing_behind(tmp_path: Path, family
     shape = Shape(cells=CELLS, lanes=LANES, slots=SLOTS if model.can_trim else LANES, batch_tokens=64)
     context = Context(model, shape, 1)
     backend = LlamaBackend(model, context, shape, LENGTH)
-    before, idle = left_behind(), Idleness()
+    before, others, idle = left_behind(*HELD), held(State), Idleness()
     engine = WorkerEngine(backend, options=Options(prefix_ram=RAM_TOKENS * backend.cell_bytes), observe=idle)
     await answered(engine, idle)
     running, half = threads(), 0
-    todo = requests(random.Random(11))
+    generations = requests(random.Random(11))
     for round in range(count // AT_ONCE):
         if round == count // AT_ONCE // 2:
             half = resident()
-        await asyncio.gather(*(one(engine, *next(todo)) for _ in range(AT_ONCE)))
+        await asyncio.gather(*(one(engine, *next(generations)) for _ in range(AT_ONCE)))
         assert engine.running == 0
     await answered(engine, idle)
     assert resident() - half < GROWTH
     assert threads() == running
-    assert left_behind() == before
-    (state,) = [thing for thing in gc.get_objects() if isinstance(thing, State)]
+    assert left_behind(*HELD) == before
+    (state,) = [state for state in held(State) if state not in others]
     # Below the slots: where a prefix is shared to while it is written into memory.
     check_books(state, context, range(-1 if model.can_trim else 0, shape.slots))
     assert idle.last is not None
