@@ -23,7 +23,7 @@ F_FRAGMENTS = [F, Arguments('{"a": 1}'), CallDone()]
 
 
 def reader(**kwargs: Any) -> OutputReader:
-    parser = DIALECTS["hermes"].parser(tools=["f", "g"], calls=True, control=frozenset(), reasoning_open=False)
+    parser = DIALECTS["hermes"].parser(tools={"f": {}, "g": {}}, calls=True, control=frozenset(), reasoning_open=False)
     return OutputReader(VOCABULARY, parser, **kwargs)
 
 
@@ -193,7 +193,7 @@ def test_an_entry_tells_the_token_and_the_most_likely_ones() -> None:
 def test_a_control_token_that_shows_nothing_has_no_log_probability() -> None:
     """Its spelling looks like the half marker behind it, whose entry must not be taken for it."""
     vocabulary = Vocabulary(ByteTokenizer(["<|x|>"]))
-    parser = DIALECTS["hermes"].parser(tools=(), calls=False, control={"<|x|>"}, reasoning_open=False)
+    parser = DIALECTS["hermes"].parser(tools={}, calls=False, control={"<|x|>"}, reasoning_open=False)
     output = OutputReader(vocabulary, parser)
     tokens = [256, *b"<b"]
     made = [output.read([Step((t,), None, (TokenLogprob(t, -1.0),))]) for t in tokens]

@@ -13,7 +13,7 @@ from antiphon.text.prompt import Prompt
 
 def output_reader(model: ServedModel, prompt: Prompt, request: CreateResponse) -> OutputReader:
     """What reads the answer to a prompt."""
-    tools = [tool.name for tool in request.tools if isinstance(tool, FunctionTool)]
+    tools = {tool.name: tool.parameters or {} for tool in request.tools if isinstance(tool, FunctionTool)}
     parser = model.parser(prompt, tools, calls=bool(tools) and request.tool_choice != "none")
     one_call = request.fields.parallel_tool_calls is False
     return OutputReader(model.vocabulary, parser, stops=request.stops, one_call=one_call)

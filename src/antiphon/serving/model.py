@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime
 
 from antiphon.engine.base import Engine, EngineFailure
 from antiphon.text.detokenizer import Vocabulary
-from antiphon.text.dialects import DEFAULT_DIALECT, DIALECTS
-from antiphon.text.dialects.machine import Parser
+from antiphon.text.dialects import DEFAULT_DIALECT, DIALECTS, Parser, Tools
 from antiphon.text.prompt import Prompt
 from antiphon.text.template import ChatTemplate, opens_reasoning
 
@@ -37,7 +36,7 @@ class ServedModel:
         self.vocabulary = Vocabulary(engine.tokenizer)
         self._control = frozenset(engine.tokenizer.control.values())
 
-    def parser(self, prompt: Prompt, tools: Sequence[str], *, calls: bool) -> Parser:
+    def parser(self, prompt: Prompt, tools: Tools, *, calls: bool) -> Parser:
         """A parser for the answer to a prompt."""
         return DIALECTS[self.dialect].parser(
             tools=tools,

@@ -47,9 +47,22 @@ class Message(Struct, frozen=True):
     name: str = ""
 
 
+class InputGrammar(Struct, frozen=True):
+    """What the text that a tool takes must look like: a grammar as llguidance reads it."""
+
+    syntax: Literal["lark", "regex"]
+    definition: str
+
+
 class ToolDefinition(Struct, frozen=True):
-    """A function that the model may call; `parameters` is a JSON Schema of an object, empty for no arguments."""
+    """A function that the model may call; `parameters` is a JSON Schema of an object, empty for no arguments.
+
+    `strict`: while decoding, nothing but that schema is let through. `input` goes further, and is for tools whose one
+    argument, `input`, is text that obeys a grammar.
+    """
 
     name: str
     description: str = ""
     parameters: dict[str, Any] = {}
+    strict: bool = False
+    input: InputGrammar | None = None

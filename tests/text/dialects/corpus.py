@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec import Struct
 
 from antiphon.protocol.fragments import Arguments, Call, CallDone, Fragment, Reasoning, ReasoningDone, Text
 from antiphon.text.dialects.flow import SPACE_LIMIT
 
-TOOLS = ("get_weather", "search", "write-file")
+TOOLS: dict[str, dict[str, Any]] = {"get_weather": {}, "search": {}, "write-file": {}}
 
 
 class Case(Struct, frozen=True):

@@ -280,7 +280,7 @@ def check_order(fragments: list[Fragment]) -> None:
 @given(outputs)
 def test_without_calls_nothing_is_lost_but_tags_and_separators(output: str) -> None:
     """With the tags as tokens, and no tools, every spelled character is there."""
-    subject = DIALECTS["hermes"].parser(tools=(), calls=True, control=THINK_TAGS, reasoning_open=False)
+    subject = DIALECTS["hermes"].parser(tools={}, calls=True, control=THINK_TAGS, reasoning_open=False)
     fragments = parse(subject, [output])
     shown = "".join(fragment.text for fragment in fragments if isinstance(fragment, Text))
     assert [type(fragment) for fragment in fragments] == [Text] * bool(shown)

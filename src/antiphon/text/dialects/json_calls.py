@@ -16,14 +16,16 @@ from __future__ import annotations
 import enum
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from antiphon.protocol.fragments import Arguments, Call, CallDone, Fragment
 from antiphon.text.dialects.flow import WHITESPACE
 from antiphon.text.dialects.json_values import Reading, StringDecoder, ValueReader
 from antiphon.text.dialects.machine import State
 from antiphon.text.dialects.states import Outside, Tags
+from antiphon.text.lark import Lark
 from antiphon.text.markers import Markers
+from antiphon.text.messages import ToolDefinition
 
 # Characters of a call that may arrive before its name. All are held back from the client, so this also bounds how long
 # it sees nothing; some models do write the arguments first, and the largest that agents send (a file) fit.
@@ -310,3 +312,19 @@ def _spoken(word: str) -> str:
     except ValueError:
         return ""
     return said
+
+
+def json_call(name: str, arguments: str) -> Callable[[Lark, ToolDefinition], str]:
+    """The grammar of a call as an object with these two keys."""
+
+    def call(lark: Lark, tool: ToolDefinition) -> str:
+        parts = (
+            lark.matching(rf'\{{\s{{0,8}}"{name}"\s?:\s?'),
+            lark.literal(json.dumps(tool.name)),
+            lark.matching(rf'\s?,\s{{0,8}}"{arguments}"\s?:\s?'),
+            lark.arguments(tool),
+            lark.matching(r"\s{0,8}\}"),
+        )
+        return " ".join(parts)
+
+    return call

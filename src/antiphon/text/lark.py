@@ -1,0 +1,98 @@
+"""Grammars for llguidance, put together: its variant of Lark, with control tokens and JSON Schemas as symbols.
+
+A grammar is over tokens: a control token is a symbol of its own and never part of a text, so what may be a text here
+cannot hold one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from antiphon.text.messages import ToolDefinition
+
+ANY_TEXT = "/(?s:.*)/"
+
+# Between the parts of a JSON value. Deep values are indented far; without a bound, a weak model that has begun to write
+# whitespace goes on to its limit.
+JSON_SPACE = r"[\x20\x0A\x0D\x09]{0,64}"
+
+ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
+
+
+class Lark:
+    """Collects the rules of one grammar. What its methods give are expressions, to be joined with blanks, `|`, `*` and
+    parentheses; equal rules are one rule."""
+
+    def __init__(self, control: Mapping[int, str]) -> None:
+        """`control`: the vocabulary's control tokens with their spellings."""
+        self._tokens = {spelling: token for token, spelling in control.items() if spelling}
+        longest_first = sorted(self._tokens, key=len, reverse=True)
+        self._spelled = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
+        self._names: dict[str, str] = {}  # of rules, by what defines them
+
+    def spelled(self, text: str) -> str:
+        """Exactly this text, which is not empty; the control tokens spelled in it are those tokens."""
+        parts: list[str] = []
+        at = 0
+        for match in self._spelled.finditer(text):
+            parts += [_quoted(text[at : match.start()]), f"<[{self._tokens[match[0]]}]>"]
+            at = match.end()
+        parts.append(_quoted(text[at:]))
+        return " ".join(filter(None, parts))
+
+    def literal(self, text: str) -> str:
+        """Exactly this text, which is not empty, without control tokens."""
+        return _quoted(text)
+
+    def text(self) -> str:
+        """Any text without control tokens, perhaps empty. A terminal: as long as possible."""
+        return self._named("TEXT", ANY_TEXT)
+
+    def matching(self, regex: str) -> str:
+        """A terminal that matches a regular expression of Rust's `regex`, without a slash that is not escaped."""
+        return self._named("MATCH", f"/{regex}/")
+
+    def until(self, marker: str) -> str:
+        """Any text up to the first `marker`, and the marker.
+
+        Of a marker that is not all text, the text before its first control token is not asked for.
+        """
+        token = self._spelled.search(marker)
+        if token is not None:  # The any text takes what stands before it, and cannot give it back.
+            return f"{self.text()} {self.spelled(marker[token.start() :])}"
+        return self._named("until", f"{self.text()} {self.spelled(marker)}", options="[lazy]")
+
+    def json(self, schema: Mapping[str, Any] | bool) -> str:
+        """A JSON value that the schema describes. Its properties come in the order in which the schema has them."""
+        if isinstance(schema, bool):
+            schema = {} if schema else {"not": {}}
+        bounded = {**schema, "x-guidance": {"whitespace_pattern": JSON_SPACE}}
+        return self._named("json", f"%json {json.dumps(bounded)}")
+
+    def arguments(self, tool: ToolDefinition) -> str:
+        """The arguments of a call as a JSON object: the tool's schema if it is strict, else any object."""
+        return self.json(tool.parameters if tool.strict else ANY_OBJECT)
+
+    def rule(self, expression: str) -> str:
+        """A rule of its own for an expression."""
+        return self._named("rule", expression)
+
+    def grammar(self, start: str) -> str:
+        """The whole grammar of outputs that are `start`."""
+        rules = [f"{name}: {body}" for body, name in self._names.items()]
+        return "\n".join(["%llguidance {}", f"start: {start}", *rules, ""])
+
+    def _named(self, kind: str, body: str, options: str = "") -> str:
+        name = self._names.get(body)
+        if name is None:
+            name = f"{kind}_{len(self._names)}"
+            self._names[body] = name + options
+            return name
+        return name.removesuffix(options)
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False) if text else ""
