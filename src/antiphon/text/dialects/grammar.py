@@ -10,6 +10,7 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -40,7 +41,13 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
 def output_grammar(dialect: Dialect, wanted: Wanted, control: Mapping[int, str]) -> str:
     """The grammar of an output. `wanted` is not free; calls are wanted of a dialect that has them only."""
-    return _Writer(dialect, wanted, Lark(control)).grammar()
+    lark = Lark(control)
+    form = dialect.own.grammar if dialect.own is not None else partial(_start, dialect)
+    return lark.grammar(form(lark, wanted))
+
+
+def _start(dialect: Dialect, lark: Lark, wanted: Wanted) -> str:
+    return _Writer(dialect, wanted, lark).start()
 
 
 class _Writer:
@@ -51,7 +58,7 @@ class _Writer:
         self._calling = dialect.calling if wanted.calls != "none" else None
         self._space = lark.matching(SPACE)
 
-    def grammar(self) -> str:
+    def start(self) -> str:
         wanted = self._wanted
         if wanted.calls == "allowed" and wanted.schema is None:
             body = self._between_texts()
@@ -59,7 +66,7 @@ class _Writer:
             body = f"{self._block()} ({' | '.join(self._ends())})"
         if wanted.thinking == "open" and self._thinking is not None:
             body = f"{self._lark.until(self._thinking.closing)} {body}"
-        return self._lark.grammar(body)
+        return body
 
     def _ends(self) -> list[str]:
         """What the output is behind the thinking."""

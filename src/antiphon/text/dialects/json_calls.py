@@ -132,12 +132,12 @@ class JsonCalls:
         self._seen: set[Role] = set()
         self._said = False  # whether the open call has shown arguments
 
-    def enter(self, out: list[Fragment]) -> State:
+    def enter(self, opening: str, out: list[Fragment]) -> State:
         self._step = Step.START
         self._list = False
         self._value = None
         self._begin()
-        self._keep(self._tags.opening, out)
+        self._keep(opening, out)
         return self
 
     def read(self, text: str, at: int, out: list[Fragment]) -> tuple[int, State]:

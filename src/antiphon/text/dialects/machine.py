@@ -60,14 +60,18 @@ class State(Protocol):
 
 
 class Machine:
-    """A `Parser` made of states. `flow` is the visible text that they share."""
+    """A `Parser` made of states.
 
-    __slots__ = ("_flow", "_held", "_markers", "_state")
+    `flow` is the visible text that they share; `parts` are control tokens that are read as the text of their spelling.
+    """
 
-    def __init__(self, start: State, flow: Flow, markers: Collection[str]) -> None:
+    __slots__ = ("_flow", "_held", "_markers", "_parts", "_state")
+
+    def __init__(self, start: State, flow: Flow, markers: Collection[str], parts: Collection[str] = ()) -> None:
         self._state = start
         self._flow = flow
         self._markers = markers
+        self._parts = parts
         self._held = ""
 
     @property
@@ -86,6 +90,8 @@ class Machine:
         return out
 
     def control(self, token: str) -> list[Fragment]:
+        if token in self._parts:
+            return self.feed(token)
         if token not in self._markers:
             return []
         out: list[Fragment] = []

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from msgspec import Struct
 
 from antiphon.protocol.fragments import Fragment, Reasoning, ReasoningDone, Text
-from antiphon.text.dialects.flow import Flow
+from antiphon.text.dialects.flow import SPACE_LIMIT, WHITESPACE, Flow
 from antiphon.text.dialects.machine import State
 from antiphon.text.markers import Markers
+
+_SPACE = re.compile(f"[{WHITESPACE}]*")
+_BARE_START = re.compile(f"[{WHITESPACE}]*(?:(?P<separator>;)[{WHITESPACE}]*)?")
 
 
 class Tags(Struct, frozen=True):
@@ -23,9 +27,20 @@ class Tags(Struct, frozen=True):
 class Body(State, Protocol):
     """The state between the tags of a block."""
 
-    def enter(self, out: list[Fragment]) -> State:
-        """Its opening marker was read. Gives who reads on."""
+    def enter(self, opening: str, out: list[Fragment]) -> State:
+        """Its opening marker was read; empty if it has none. Gives who reads on."""
         ...
+
+
+class Markings(Struct, frozen=True, kw_only=True):
+    """The markers of one output. Those among `control` count only as tokens."""
+
+    bodies: Mapping[str, Body]  # what opens, by opening marker
+    closings: Collection[str]  # of blocks and sections
+    passed: Collection[str] = ()  # markers that show nothing, wherever they stand
+    bare: str = ""  # what calls without a marker begin with
+    bare_body: Body | None = None
+    control: Collection[str] = ()
 
 
 class Outside:
@@ -34,9 +49,12 @@ class Outside:
     A closing tag without its opening is passed over where only separators stand before it (the template had closed the
     block already, or a call ended before its tag), and behind a block so is a half of one at the end of the output.
     Behind text it is text: what was sent cannot be taken back.
+
+    A call that no marker opens begins where nothing but separators stands before it, at the start or behind a marker;
+    behind another call a semicolon separates too.
     """
 
-    __slots__ = ("_bodies", "_closings", "_markers", "flow")
+    __slots__ = ("_bare", "_bare_body", "_bodies", "_closings", "_markers", "_passed", "flow")
 
     reasoning = False
 
@@ -44,15 +62,40 @@ class Outside:
         self.flow = Flow(Text)
         self._bodies: Mapping[str, Body] = {}
         self._closings: Collection[str] = ()
+        self._passed: Collection[str] = ()
+        self._bare = ""
+        self._bare_body: Body | None = None
         self._markers = Markers(())
 
-    def connect(self, blocks: Collection[tuple[Tags, Body]], control: Collection[str]) -> None:
-        """The blocks that can open here. Tags among `control` count only as tokens."""
-        self._bodies = {tags.opening: body for tags, body in blocks}
-        self._closings = {tags.closing for tags, _ in blocks}
-        self._markers = Markers({*self._bodies, *self._closings}.difference(control))
+    def connect(self, markings: Markings) -> None:
+        """What can open here."""
+        self._bodies, self._closings, self._passed = markings.bodies, markings.closings, markings.passed
+        self._bare, self._bare_body = markings.bare, markings.bare_body
+        every = {*self._bodies, *self._closings, *self._passed}
+        self._markers = Markers(every.difference(markings.control))
 
     def read(self, text: str, at: int, out: list[Fragment]) -> tuple[int, State]:
+        if self._bare_body is not None and not self.flow.begun:
+            return self._read_start(self._bare_body, text, at, out)
+        return self._read_on(text, at, out)
+
+    def _read_start(self, body: Body, text: str, at: int, out: list[Fragment]) -> tuple[int, State]:
+        """Reads where a call without a marker may begin."""
+        start = _BARE_START.match(text, at)
+        if start is None or (start["separator"] and not self.flow.behind_marker) or start.end() - at > SPACE_LIMIT:
+            return self._read_on(text, at, out)
+        if start.end() == len(text) and start["separator"]:
+            return at, self  # It belongs to what comes.
+        if text.startswith(self._bare, start.end()):
+            if not start["separator"]:
+                self.flow.add(text[at : start.end()], out)
+            return start.end(), body.enter("", out)
+        if start.end() == len(text):
+            self.flow.add(text[at:], out)
+            return len(text), self
+        return self._read_on(text, at, out)
+
+    def _read_on(self, text: str, at: int, out: list[Fragment]) -> tuple[int, State]:
         if self._markers.possible(text, at) is None:
             self.flow.add(text[at:] if at else text, out)
             return len(text), self
@@ -62,6 +105,8 @@ class Outside:
             state = self.marker(found.marker, out) or self.literal(found.marker, out)
             if state is not self:
                 return at, state
+            if self._bare_body is not None and not self.flow.begun:
+                return self._read_start(self._bare_body, text, at, out)
         end = self._markers.half(text, at)
         self.flow.add(text[at:end], out)
         return end, self
@@ -73,8 +118,8 @@ class Outside:
     def marker(self, marker: str, out: list[Fragment]) -> State | None:
         body = self._bodies.get(marker)
         if body is not None:
-            return body.enter(out)
-        if marker in self._closings and not self.flow.begun:
+            return body.enter(marker, out)
+        if marker in self._passed or (marker in self._closings and not self.flow.begun):
             self.flow.pass_over()
             return self
         return None
@@ -82,6 +127,54 @@ class Outside:
     def finish(self, left: str, out: list[Fragment]) -> None:
         if not (self.flow.behind_marker and any(tag.startswith(left) for tag in self._closings)):
             self.literal(left, out)
+
+
+class Section:
+    """Behind the marker that opens all calls of a turn, where the first of them is to come.
+
+    The marker shows nothing then. If none comes, it is text, and so is the whitespace behind it.
+    """
+
+    __slots__ = ("_following", "_markers", "_outside", "_raw")
+
+    reasoning = False
+
+    def __init__(self, outside: Outside, following: Collection[str], control: Collection[str]) -> None:
+        """`following`: the markers of which one must come: the openings of calls, and the section's own closing."""
+        self._outside = outside
+        self._following = following
+        self._markers = Markers(set(following).difference(control))
+        self._raw = ""
+
+    def enter(self, opening: str, out: list[Fragment]) -> State:
+        self._raw = opening
+        return self
+
+    def read(self, text: str, at: int, out: list[Fragment]) -> tuple[int, State]:
+        end = _SPACE.match(text, at, at + SPACE_LIMIT - len(self._raw)).end()  # type: ignore[union-attr]
+        if end < len(text) and self._markers.stands_at(text, end):
+            self._outside.flow.pass_over()
+            return end, self._outside
+        self._raw += text[at:end]
+        if end == len(text) or self._markers.half_at(text, end):
+            return end, self
+        return end, self._give_up(out)
+
+    def literal(self, text: str, out: list[Fragment]) -> State:
+        at, state = (0, self._give_up(out)) if text.strip(WHITESPACE) else self.read(text, 0, out)
+        return state if state is self else state.literal(text[at:], out)
+
+    def marker(self, marker: str, out: list[Fragment]) -> State | None:
+        if marker not in self._following:
+            return None
+        self._outside.flow.pass_over()
+        return self._outside.marker(marker, out)
+
+    def finish(self, left: str, out: list[Fragment]) -> None:
+        self._give_up(out).literal(left, out)
+
+    def _give_up(self, out: list[Fragment]) -> State:
+        return self._outside.literal(self._raw, out)
 
 
 class Verbatim:
@@ -120,7 +213,7 @@ class Thinking:
         self._flow = Flow(Reasoning)
         self._flow.restart()
 
-    def enter(self, out: list[Fragment]) -> State:
+    def enter(self, opening: str, out: list[Fragment]) -> State:
         self._flow.restart()
         return self
 
