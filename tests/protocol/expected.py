@@ -1,6 +1,7 @@
 """The JSON that the wire contract's section 3 asks for, written down once per kind of item and apart from the product.
 
-Every function gives the events of one closed item; `status` is that of the item in its `done`.
+Every function gives the events of one closed item; `status` is that of the item in its `done`, and `more` what else it
+has there.
 """
 
 from __future__ import annotations
@@ -66,12 +67,17 @@ def message(index: int, number: int, *pieces: str, status: str = "completed") ->
     return item_events(index, message_item(item_id, [], "in_progress"), text_events(at, pieces), done)
 
 
-def reasoning_item(item_id: str, status: str, **arrays: Any) -> Json:
-    return {"type": "reasoning", "id": item_id, "status": status, "summary": [], "content": [], **arrays}
+def reasoning_item(item_id: str, status: str, **fields: Any) -> Json:
+    return {"type": "reasoning", "id": item_id, "status": status, "summary": [], "content": [], **fields}
 
 
 def reasoning(
-    index: int, number: int, *pieces: str, status: str = "completed", name: str = "response.reasoning_text"
+    index: int,
+    number: int,
+    *pieces: str,
+    status: str = "completed",
+    name: str = "response.reasoning_text",
+    **more: str,
 ) -> list[Json]:
     item_id = nth("rs_", number)
     at = {"item_id": item_id, "output_index": index, "content_index": 0}
@@ -83,10 +89,10 @@ def reasoning(
         {"type": "response.content_part.done", **at, "part": part},
     ]
     opened = reasoning_item(item_id, "in_progress")
-    return item_events(index, opened, inside, reasoning_item(item_id, status, content=[part]))
+    return item_events(index, opened, inside, reasoning_item(item_id, status, content=[part], **more))
 
 
-def summary(index: int, number: int, *pieces: str, status: str = "completed") -> list[Json]:
+def summary(index: int, number: int, *pieces: str, status: str = "completed", **more: str) -> list[Json]:
     item_id = nth("rs_", number)
     at = {"item_id": item_id, "output_index": index, "summary_index": 0}
     part = {"type": "summary_text", "text": "".join(pieces)}
@@ -97,7 +103,7 @@ def summary(index: int, number: int, *pieces: str, status: str = "completed") ->
         {"type": "response.reasoning_summary_part.done", **at, "part": part},
     ]
     opened = reasoning_item(item_id, "in_progress")
-    return item_events(index, opened, inside, reasoning_item(item_id, status, summary=[part]))
+    return item_events(index, opened, inside, reasoning_item(item_id, status, summary=[part], **more))
 
 
 def call(

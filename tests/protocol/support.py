@@ -29,7 +29,14 @@ def nth(prefix: str, number: int) -> str:
     return f"{prefix}{number:032d}"
 
 
-def new_stream(*, summary: bool = False, reasoning_events: str = "openai", **echoed: Any) -> ResponseStream:
+def seal(text: str) -> str:
+    """Stands for what nobody can read."""
+    return f"sealed {text[::-1]}"
+
+
+def new_stream(
+    *, summary: bool = False, reasoning_events: str = "openai", sealed: bool = False, **echoed: Any
+) -> ResponseStream:
     numbers = count(1)
     if summary:
         echoed["reasoning"] = {"effort": None, "summary": "auto"}
@@ -42,6 +49,7 @@ def new_stream(*, summary: bool = False, reasoning_events: str = "openai", **ech
         clock=lambda: NOW,
         summary=summary,
         reasoning_events=reasoning_events,
+        seal=seal if sealed else None,
     )
 
 

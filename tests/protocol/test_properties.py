@@ -46,7 +46,7 @@ endings: st.SearchStrategy[Step] = st.sampled_from(
     [fail, cancel, *(finish(reason) for reason in get_args(FinishReason))]
 )
 options = st.fixed_dictionaries(
-    {"summary": st.booleans(), "reasoning_events": st.sampled_from(sorted(REASONING_NAMES))}
+    {"summary": st.booleans(), "reasoning_events": st.sampled_from(sorted(REASONING_NAMES)), "sealed": st.booleans()}
 )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 from msgspec.structs import replace
@@ -103,6 +103,23 @@ def test_summary_instead_of_reasoning_text() -> None:
         stream=new_stream(summary=True),
     )
     assert outline(events) == ex.stream(ex.summary(0, 1, "So", "."), ex.summary(1, 2, "And."), ex.message(2, 3, "Yes."))
+
+
+Thought = Callable[..., list[Json]]
+
+# How thinking goes out, and whether the request asked for a summary.
+THOUGHTS: list[tuple[Thought, bool]] = [(ex.reasoning, False), (ex.summary, True)]
+
+
+@pytest.mark.parametrize(("thought", "summary"), THOUGHTS, ids=["text", "summary"])
+def test_a_thinking_block_is_sealed_when_it_is_done(thought: Thought, summary: bool) -> None:
+    said = (Reasoning("So"), Reasoning("."), ReasoningDone(), Reasoning("And."), Text("Yes."))
+    events = play(*said, stream=new_stream(summary=summary, sealed=True))
+    assert outline(events) == ex.stream(
+        thought(0, 1, "So", ".", encrypted_content="sealed .oS"),
+        thought(1, 2, "And.", encrypted_content="sealed .dnA"),
+        ex.message(2, 3, "Yes."),
+    )
 
 
 def test_reasoning_names_of_open_responses() -> None:
@@ -243,6 +260,17 @@ def test_a_cut_leaves_the_open_item_incomplete(state: str, cut: str) -> None:
     fragments, _, broken = OPEN[state]
     step, end = CUTS[cut]
     assert outline(play(*fragments, end=step)) == ex.stream(*broken, end=end)
+
+
+@pytest.mark.parametrize(("thought", "summary"), THOUGHTS, ids=["text", "summary"])
+@pytest.mark.parametrize("cut", CUTS)
+def test_a_thinking_block_that_is_cut_off_is_sealed_as_far_as_it_came(
+    cut: str, thought: Thought, summary: bool
+) -> None:
+    step, end = CUTS[cut]
+    events = play(Reasoning("Hm"), end=step, stream=new_stream(summary=summary, sealed=True))
+    block = thought(0, 1, "Hm", status="incomplete", encrypted_content="sealed mH")
+    assert outline(events) == ex.stream(block, end=end)
 
 
 @pytest.mark.parametrize(("step", "end"), [(fail, FAILED), (cancel, CANCELLED)])

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar, Protocol, TypeVar
 
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from antiphon.protocol import events as ev
@@ -29,6 +30,9 @@ from antiphon.protocol.items import (
 
 Number = Callable[[], int]
 """Gives the next sequence number of the response."""
+
+Seal = Callable[[str], str]
+"""Makes the `encrypted_content` of a thinking block out of its text."""
 
 
 class OpenItem(Protocol):
@@ -155,15 +159,23 @@ REASONING_NAMES = {
 }
 
 
+def _sealed(seal: Seal | None, text: str) -> str | UnsetType:
+    """The `encrypted_content` of a block, also of one that was cut off: what it has come to is carried on as well."""
+    return UNSET if seal is None else seal(text)
+
+
 class OpenReasoning:
-    """A thinking block whose text goes out as `reasoning_text`."""
+    """A thinking block whose text goes out as `reasoning_text`; sealed as well if there is a `seal`."""
 
     kind: ClassVar[str] = "reasoning"
 
-    def __init__(self, number: Number, item_id: str, output_index: int, names: ReasoningNames) -> None:
+    def __init__(
+        self, number: Number, item_id: str, output_index: int, seal: Seal | None, names: ReasoningNames
+    ) -> None:
         self._number = number
         self._id = item_id
         self._at = (item_id, output_index, 0)
+        self._seal = seal
         self._names = names
         self._pieces: list[str] = []
 
@@ -180,7 +192,7 @@ class OpenReasoning:
 
     def closing(self, status: ItemStatus) -> tuple[Item, list[ev.Event]]:
         part = ReasoningText("".join(self._pieces))
-        item = Reasoning(id=self._id, status=status, content=(part,))
+        item = Reasoning(id=self._id, status=status, content=(part,), encrypted_content=_sealed(self._seal, part.text))
         return item, [
             self._names.done(self._number(), *self._at, part.text),
             ev.ContentPartDone(self._number(), *self._at, part),
@@ -193,10 +205,11 @@ class OpenSummary:
 
     kind: ClassVar[str] = "reasoning"
 
-    def __init__(self, number: Number, item_id: str, output_index: int) -> None:
+    def __init__(self, number: Number, item_id: str, output_index: int, seal: Seal | None) -> None:
         self._number = number
         self._id = item_id
         self._at = (item_id, output_index, 0)
+        self._seal = seal
         self._pieces: list[str] = []
 
     def opening(self) -> list[ev.Event]:
@@ -212,7 +225,7 @@ class OpenSummary:
 
     def closing(self, status: ItemStatus) -> tuple[Item, list[ev.Event]]:
         part = SummaryText("".join(self._pieces))
-        item = Reasoning(id=self._id, status=status, summary=(part,))
+        item = Reasoning(id=self._id, status=status, summary=(part,), encrypted_content=_sealed(self._seal, part.text))
         return item, [
             ev.SummaryTextDone(self._number(), *self._at, part.text),
             ev.SummaryPartDone(self._number(), *self._at, part),

@@ -2,7 +2,7 @@
 
 Rules
 * Here live the order of events, the sequence numbers, the ids and the terminal event of one response. Nothing here
-  reads a clock, draws an id, does I/O or knows a model: clock and ids are arguments.
+  reads a clock, draws an id, knows a key, does I/O or knows a model: clock, ids and sealing are arguments.
 * Every method returns the events to send, in order. The caller sends them.
 * The state is checked before anything changes: after a `ProtocolViolation` the stream is as it was, and can be ended.
 * A stream that was started ends in exactly one of `finish`, `fail` and `cancel`.
@@ -39,6 +39,7 @@ from antiphon.protocol.open_items import (
     OpenMessage,
     OpenReasoning,
     OpenSummary,
+    Seal,
 )
 from antiphon.protocol.response import Failure, IncompleteDetails, IncompleteReason, Response, Usage
 
@@ -49,7 +50,8 @@ class ResponseStream:
     """The events of one response.
 
     `response` is the object with everything that is known before the first token. `summary` sends thinking as reasoning
-    summaries; `reasoning_events` is a key of `REASONING_NAMES`. `clock` gives Unix time in seconds.
+    summaries; `reasoning_events` is a key of `REASONING_NAMES`. With `seal`, which must not raise, every block is
+    closed with its text sealed in `encrypted_content`. `clock` gives Unix time in seconds.
     """
 
     def __init__(
@@ -60,12 +62,14 @@ class ResponseStream:
         clock: Callable[[], float],
         summary: bool = False,
         reasoning_events: str = "openai",
+        seal: Seal | None = None,
     ) -> None:
         self._response = response
         self._new_id = new_id
         self._clock = clock
         self._summary = summary
         self._names = REASONING_NAMES[reasoning_events]
+        self._seal = seal
         self._number = count().__next__
         self._state = "new"
         self._open: OpenItem | None = None
@@ -160,7 +164,7 @@ class ResponseStream:
         if isinstance(self._open, OpenReasoning | OpenSummary):
             return self._open.reasoning(fragment.text)
         events = self._close("completed")
-        at = (self._number, self._new_id(ids.REASONING), len(self._output))
+        at = (self._number, self._new_id(ids.REASONING), len(self._output), self._seal)
         block = OpenSummary(*at) if self._summary else OpenReasoning(*at, self._names)
         return [*events, *self._opened(block), *block.reasoning(fragment.text)]
 
