@@ -143,7 +143,7 @@ def reasoning(
     return item_events(index, opened, inner, {"status": status, "content": [part], **extra})
 
 
-def summary(index: int, *texts: str) -> list[Event]:
+def summary(index: int, *texts: str, **extra: Any) -> list[Event]:
     where = {"item_id": RS, "output_index": index, "summary_index": 0}
     part = {"type": "summary_text", "text": "".join(texts)}
     inner = [
@@ -152,7 +152,7 @@ def summary(index: int, *texts: str) -> list[Event]:
         ev("reasoning_summary_part.done", **where, part=part),
     ]
     opened = {"id": RS, "type": "reasoning", "status": "in_progress", "summary": [], "content": []}
-    return item_events(index, opened, inner, {"status": "completed", "summary": [part]})
+    return item_events(index, opened, inner, {"status": "completed", "summary": [part], **extra})
 
 
 def call(index: int, *texts: str, status: str = "completed", number: int = 0, **extra: Any) -> list[Event]:
@@ -231,6 +231,8 @@ STREAMS: dict[str, list[Event]] = {
     "reasoning": stream(reasoning(0, "They", " ask"), message(1, "Hi")),
     "two thoughts": stream(reasoning(0, "a"), reasoning(1, "b", item_id=RS + "1"), message(2, "c")),
     "encrypted": stream(reasoning(0, "They", encrypted_content="c2VjcmV0"), message(1, "Hi")),
+    "encrypted summary": stream(summary(0, "They", encrypted_content="c2VjcmV0"), message(1, "Hi")),
+    "cut encrypted": stream(reasoning(0, "Th", status="incomplete", encrypted_content="c2VjcmV0"), end="incomplete"),
     "summary": stream(summary(0, "They", " ask"), message(1, "Hi")),
     "call": stream(message(0, "Let me see."), call(1, '{"city": ', '"Paris"}')),
     "two calls": stream(call(0, "{", "}"), call(1, "{}", number=1, namespace="weather")),

@@ -252,6 +252,8 @@ BROKEN: list[tuple[str, str, Change]] = [
     ("fields", "message", cut("content_part.added", "part.logprobs")),
     ("fields", "call", cut("function_call_arguments.done", "name")),
     ("fields", "reasoning", put("output_item.added", "item.encrypted_content", None)),
+    ("fields", "encrypted", put("output_item.done", "item.encrypted_content", None)),
+    ("fields", "encrypted", put("output_item.done", "item.encrypted_content", "")),
     ("fields", "reasoning", cut("output_item.added", "item.summary")),
     ("fields", "message", put("created", "response.model", None)),
     ("fields", "message", put("created", "response.created_at", 1.5)),
@@ -369,6 +371,10 @@ BROKEN: list[tuple[str, str, Change]] = [
     ("item", "reasoning", put("output_item.done", "item.content", [])),
     ("item", "summary", put("output_item.done", "item.summary", [])),
     ("item", "compaction", put("output_item.done", "item.encrypted_content", "x")),
+    ("item", "encrypted", put("output_item.added", "item.encrypted_content", "c2VjcmV0")),
+    ("encrypted", "encrypted", output(1, "encrypted_content", "x")),
+    ("encrypted", "call", output(1, "encrypted_content", None)),
+    ("encrypted", "two thoughts", output(0, "encrypted_content", "x")),
     ("item.status", "message", put("output_item.added", "item.status", "completed")),
     ("item.status", "message", put("output_item.done", "item.status", "in_progress")),
     ("item.status", "message", output(0, "status", "incomplete")),
@@ -534,7 +540,17 @@ def test_no_two_events_can_change_places(name: str) -> None:
             )
 
 
-SWEPT = ["rich text", "reasoning", "summary", "one call", "custom call", "cut text", "failed", "background"]
+SWEPT = [
+    "rich text",
+    "reasoning",
+    "encrypted",
+    "summary",
+    "one call",
+    "custom call",
+    "cut text",
+    "failed",
+    "background",
+]
 # The response object is large and much the same everywhere: it is swept in these.
 SWEPT_WHOLE = ["cut text", "failed", "background"]
 # What an event may say freely: no other event repeats it.
@@ -686,6 +702,7 @@ def test_responses_that_have_not_ended_are_accepted(status: str) -> None:
         ("item.status", "message", {"status": "incomplete", "incomplete_details": {"reason": "content_filter"},
                                     "output": [{**final("message")["output"][0], "status": "in_progress"}]}),
         ("reasoning", "summary", {"reasoning": None}),
+        ("encrypted", "call", {"output": [{**item, "encrypted_content": "x"} for item in final("call")["output"]]}),
         ("calls", "two calls", {"parallel_tool_calls": False}),
         ("output", "message", {"output": []}),
         ("usage", "message", {"usage": None}),

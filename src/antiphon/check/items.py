@@ -10,6 +10,7 @@ from antiphon.check.tables import (
     CALL_PREFIX,
     INDEX_KEY,
     INSIDE,
+    ITEM_LATE,
     ITEM_PARTS,
     ITEM_PREFIX,
     ITEM_TEXT,
@@ -74,7 +75,7 @@ class OpenItem:
         self._part = OpenPart(item["type"]) if item["type"] in ITEM_TEXT else None
         if item.get("status", "in_progress") != "in_progress":
             report("item.status", f"an item opens {item['status']}")
-        for key in (*self._arrays, ITEM_TEXT.get(item["type"], "")):
+        for key in (*self._arrays, ITEM_TEXT.get(item["type"], ""), *ITEM_LATE.get(item["type"], ())):
             if item.get(key):
                 report("item", f"the {item['type']} opens with {key}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from antiphon.check.items import Ids, check_id
-from antiphon.check.tables import ENDED_STATUSES, RESPONSE, RESPONSE_PREFIX
+from antiphon.check.tables import ENCRYPTED, ENDED_STATUSES, RESPONSE, RESPONSE_PREFIX
 from antiphon.check.violation import Report, Violation
 
 
@@ -43,6 +43,8 @@ def check_progress(response: dict[str, Any], report: Report) -> None:
 
 def check_item(item: dict[str, Any], response: dict[str, Any], report: Report) -> None:
     """What a finished item must say in this response."""
+    if "encrypted_content" in item and item["type"] not in ENCRYPTED:
+        report("encrypted", f"encrypted_content in a {item['type']}")
     if item["type"] != "reasoning" or not item["summary"]:
         return
     if item["content"] or len(item["summary"]) > 1:
@@ -86,6 +88,8 @@ def _check_output(response: dict[str, Any], report: Report) -> None:
         cut = item.get("status") == "incomplete" and index == len(output) - 1 and status != "completed"
         if not whole and not cut:
             report("item.status", f"item {index} is {item['status']} in a {status} response of {len(output)} items")
+    if len({"encrypted_content" in item for item in output if item["type"] == "reasoning"}) > 1:
+        report("encrypted", "encrypted_content in one reasoning item and not in another")
     calls = sum(item["type"] in ("function_call", "custom_tool_call") for item in output)
     if calls > 1 and not response["parallel_tool_calls"]:
         report("calls", f"{calls} calls without parallel_tool_calls")

@@ -67,6 +67,9 @@ ITEM_OPTIONAL: dict[str, dict[str, Kind]] = {
     "function_call": {"namespace": NAME},
     "custom_tool_call": {"namespace": NAME},
 }
+ENCRYPTED = ("reasoning", "compaction")  # the types of items that may have `encrypted_content`
+# What an item has when it is done, and not when it opens.
+ITEM_LATE = {"reasoning": ("encrypted_content",)}
 ITEM_PREFIX = {
     "message": "msg_",
     "reasoning": "rs_",

@@ -26,6 +26,7 @@ RULES: Mapping[str, str] = {
     "item": "an item opens empty and ends as its events said",
     "item.status": "in_progress while open, then completed; incomplete only last, in a response that was cut",
     "reasoning": "thinking goes out once: as content, or as a summary in one part if the request asked for one",
+    "encrypted": "`encrypted_content` is in every reasoning item that is done or in none; else only in a compaction",
     "calls": "without parallel_tool_calls there is at most one call",
     "response.status": "the status fits the event",
     "response.constant": "what the response echoes is the same in every event",
