@@ -13,6 +13,7 @@ from antiphon.engine.base import EngineFailure, Finish, Generation, Sampling, St
 from antiphon.engine.byte_tokenizer import ByteTokenizer
 from antiphon.engine.script_file import parse_script
 from antiphon.engine.scripted import ScriptedEngine, newest_block
+from tests.engine.constraints import OneOf
 
 CHATML = ["<|im_start|>", "<|im_end|>"]
 IDS = (f"resp_{n}" for n in itertools.count())
@@ -457,3 +458,33 @@ def test_no_text_makes_encode_raise() -> None:
         for control in (True, False):
             assert tokenizer.encode("\ud800\udfff\x00", control=control) == list(b"\xed\xa0\x80\xed\xbf\xbf\x00")
             assert tokenizer.encode("", control=control) == []
+
+
+def constrained(engine: ScriptedEngine, *texts: str, max_tokens: int | None = None) -> StepStream:
+    constraint = OneOf([text.encode() for text in texts], engine.tokenizer.size)
+    sampling = Sampling(constraint=constraint)
+    prompt = engine.tokenizer.encode("hi", control=True)
+    return engine.submit(Generation(id=next(IDS), prompt=prompt, max_tokens=max_tokens, sampling=sampling))
+
+
+async def test_a_constraint_that_the_script_obeys_changes_nothing() -> None:
+    steps, failure = await read(constrained(engine({"steps": ["He", "llo"]}), "Hello", "Help"))
+    assert (pieces(steps), failure) == (["He", "llo"], None)
+
+
+async def test_a_script_that_breaks_the_constraint_fails_at_that_token() -> None:
+    steps, failure = await read(constrained(engine({"steps": ["He", "lpo", "!"]}), "Hello", "Help"))
+    assert pieces(steps) == ["He"]
+    assert failure == "token 5, b'o', breaks the constraint"
+
+
+async def test_a_script_that_ends_too_soon_fails() -> None:
+    steps, failure = await read(constrained(engine({"steps": ["He", "l"]}), "Hello", "Help"))
+    assert pieces(steps) == ["He"]
+    assert failure == "the constraint does not let the output end behind token 3"
+
+
+async def test_a_limit_ends_a_script_wherever_it_is() -> None:
+    steps, failure = await read(constrained(engine({"steps": ["He", "llo"]}), "Hello", max_tokens=3))
+    assert (pieces(steps), failure) == (["He", "l"], None)
+    assert steps[-1].finish is Finish.LENGTH

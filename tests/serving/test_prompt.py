@@ -11,7 +11,9 @@ import pytest
 from antiphon.protocol.errors import RequestRefused
 from antiphon.protocol.request import CreateResponse, parse_request
 from antiphon.serving.model import ServedModel
-from antiphon.serving.prompt import prompt_of
+from antiphon.serving.prompt import prompt_of as prompt_with
+from antiphon.serving.toolbox import Toolbox
+from antiphon.text.prompt import Prompt
 from tests.engines import GivenEngine
 
 
@@ -22,6 +24,10 @@ def model(context_length: int = 10_000) -> ServedModel:
 
 def request(input: Any, **more: Any) -> CreateResponse:
     return parse_request(json.dumps({"input": input, **more}).encode())
+
+
+def prompt_of(model: ServedModel, request: CreateResponse) -> Prompt:
+    return prompt_with(model, request, Toolbox(request))
 
 
 def size(input: Any, **more: Any) -> int:

@@ -13,7 +13,7 @@ from antiphon.engine.base import Finish, Step
 from antiphon.engine.byte_tokenizer import ByteTokenizer
 from antiphon.protocol.errors import RequestRefused
 from antiphon.serving.prompt_threads import PROMPT_THREADS, WAITING_BYTES, Abandoned, Check, PromptThreads
-from antiphon.serving.service import INLINE_PROMPT
+from antiphon.serving.prepare import INLINE_PROMPT
 from antiphon.text.prompt import Prompt
 from tests.engines import SPECIAL, GivenEngine
 from tests.server import error_of, running_server
@@ -53,7 +53,7 @@ async def begun(slow: Slow) -> None:
 
 
 async def test_a_few_at_once_and_the_rest_in_order() -> None:
-    threads = PromptThreads(unavailable)
+    threads = PromptThreads[Prompt](unavailable)
     works = [Slow(str(n)) for n in range(6)]
     made = [asyncio.create_task(threads.make(1, work)) for work in works]
     for n, work in enumerate(works):
@@ -68,7 +68,7 @@ async def test_what_the_work_raises_is_raised() -> None:
     def fail(check: Check) -> Prompt:
         raise RequestRefused("No.", param="input")
 
-    threads = PromptThreads(unavailable)
+    threads = PromptThreads[Prompt](unavailable)
     with pytest.raises(RequestRefused, match="No"):
         await threads.make(1, fail)
     done = Slow()
@@ -77,7 +77,7 @@ async def test_what_the_work_raises_is_raised() -> None:
 
 
 async def test_more_than_may_wait_is_refused_until_there_is_room() -> None:
-    threads = PromptThreads(unavailable)
+    threads = PromptThreads[Prompt](unavailable)
     work = Slow()
     first = asyncio.create_task(threads.make(WAITING_BYTES, work))
     await begun(work)
@@ -90,7 +90,7 @@ async def test_more_than_may_wait_is_refused_until_there_is_room() -> None:
 
 
 async def test_what_nobody_waits_for_is_given_up() -> None:
-    threads = PromptThreads(unavailable)
+    threads = PromptThreads[Prompt](unavailable)
     works = [Slow() for _ in range(PROMPT_THREADS + 2)]
     made = [asyncio.create_task(threads.make(1, work)) for work in works]
     for work in works[:PROMPT_THREADS]:
@@ -109,7 +109,7 @@ async def test_what_nobody_waits_for_is_given_up() -> None:
 
 
 async def test_closing_refuses_what_is_not_done_and_leaves_no_thread_at_work() -> None:
-    threads = PromptThreads(unavailable)
+    threads = PromptThreads[Prompt](unavailable)
     works = [Slow() for _ in range(PROMPT_THREADS + 2)]
     made = [asyncio.create_task(threads.make(1, work)) for work in works]
     await begun(works[PROMPT_THREADS - 1])

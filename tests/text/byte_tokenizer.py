@@ -23,6 +23,10 @@ class ByteTokenizer:
         return self._bos
 
     @property
+    def end(self) -> tuple[()]:
+        return ()
+
+    @property
     def control(self) -> Mapping[int, str]:
         return self._control
 

@@ -21,6 +21,7 @@ class ByteTokenizer:
 
     size = 259
     bos: int | None = None
+    end = ()
     control: Mapping[int, str] = {END: "<|im_end|>", START: "<|im_start|>"}
 
     def __init__(self) -> None:

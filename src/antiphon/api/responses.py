@@ -18,9 +18,10 @@ from antiphon.api.settings import ApiSettings
 from antiphon.api.streaming import EventStream, KeepAlivePolicy
 from antiphon.protocol.errors import RequestRefused
 from antiphon.protocol.request import CreateResponse, parse_request
+from antiphon.serving.prepare import is_quick
 from antiphon.serving.record import RequestRecord
 from antiphon.serving.run import Run
-from antiphon.serving.service import INLINE_PROMPT, Service
+from antiphon.serving.service import Service
 
 INLINE_BODY = 256 * 1024
 """Bytes that are parsed on the event loop: some milliseconds at most. Agents' requests have 20 to 150 kB."""
@@ -42,7 +43,7 @@ class ResponsesEndpoint:
             creating = self._service.create(
                 parsed, request_id=request.state.request_id, owner=request.state.owner, record=record
             )
-            run = await (creating if parsed.size <= INLINE_PROMPT else _unless_it_leaves(request, creating))
+            run = await (creating if is_quick(parsed) else _unless_it_leaves(request, creating))
         headers = [(b"x-antiphon-warning", "; ".join(run.warnings).encode())] if run.warnings else []
         if parsed.stream:
             return EventStream(run, headers, self._policy, self._settings.clock)

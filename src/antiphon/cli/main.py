@@ -18,7 +18,7 @@ import typer
 from antiphon import __version__
 from antiphon.cli import options as o
 from antiphon.cli.errors import FAILURE, INTERRUPTED, CommandError
-from antiphon.hub import HubError, default_cache
+from antiphon.hub import DEFAULT_MODEL, HubError, default_cache
 from antiphon.hub.base import one_line
 
 # Plain help: boxes cut the names of variables off on a narrow terminal.
@@ -107,6 +107,7 @@ def serve(
     max_queue: o.MaxQueue = 256,
     api_key: o.ApiKeys = None,
     api_key_file: o.ApiKeyFile = None,
+    state_key: o.StateKey = None,
     insecure: o.Insecure = False,
     body_limit: o.BodyLimit = 32 << 20,
     keepalive_seconds: o.KeepaliveSeconds = 15.0,
@@ -167,6 +168,29 @@ def check(
     from antiphon.cli.check import check_stream
 
     check_stream(file, sys.stdout, reasoning_events=reasoning_events)
+
+
+@app.command()
+def inspect(
+    model: o.Model = None,
+    cache: o.Cache = None,
+    offline: o.Offline = False,
+    as_json: Annotated[bool, typer.Option("--json", help="A report for programs.")] = False,
+) -> None:
+    """Show how a model is prompted and read: its dialect, tokens, template, and a sample prompt.
+
+    Reads the file's metadata and vocabulary, not the weights.
+    """
+    from antiphon.cli.inspect import inspect_model
+
+    inspect_model(
+        model or DEFAULT_MODEL,
+        cache or default_cache(os.environ),
+        sys.stdout,
+        sys.stderr,
+        offline=offline,
+        as_json=as_json,
+    )
 
 
 @models_app.callback(invoke_without_command=True)

@@ -57,6 +57,7 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
     batch_tokens: int = 512
     max_queue: int = 256
     api_keys: tuple[str, ...] = ()  # none: no key is asked for
+    state_key: Path | None = None  # None: a file of this user
     insecure: bool = False
     body_limit: int = 32 << 20  # bytes, before and after decompression
     keepalive_seconds: float = 15.0
@@ -129,6 +130,10 @@ ApiKeys = Annotated[
     list[str] | None, flag("api-key", "A key that clients must show; may be repeated, in the variable with commas.")
 ]
 ApiKeyFile = Annotated[Path | None, flag("api-key-file", "A file of such keys, one a line.", **_FILE)]
+StateKey = Annotated[
+    Path | None,
+    flag("state-key", "File of the key for encrypted reasoning; else one in the user's state folder.", **_FILE),
+]
 Insecure = Annotated[bool, flag("insecure", "Serve other machines without a key.")]
 BodyLimit = Annotated[int, flag("body-limit", "Largest request body in bytes.", min=1)]
 KeepaliveSeconds = Annotated[

@@ -19,9 +19,11 @@ from antiphon.cli.engines import engine_loader
 from antiphon.cli.errors import INTERRUPTED, CommandError
 from antiphon.cli.options import ServeOptions
 from antiphon.cli.progress import ProgressDisplay
+from antiphon.cli.state_key import state_key
 from antiphon.engine.base import EngineFailure
 from antiphon.engine.script_file import ScriptError
 from antiphon.hub import ModelFile, Progress, resolve
+from antiphon.serving.sealed import Sealer
 from antiphon.serving.service import Options, Service
 from antiphon.text.template import TemplateError
 
@@ -77,8 +79,9 @@ def _service(options: ServeOptions) -> Service:
         prefix_scope=options.prefix_scope,
         log_prompts=options.log_prompts,
     )
+    sealer = Sealer(state_key(options.state_key, os.environ))
     try:
-        return Service(serving)
+        return Service(serving, sealer=sealer)
     except OSError as error:
         raise CommandError(f"{options.log_prompts}: cannot be written: {error.strerror}") from error
 

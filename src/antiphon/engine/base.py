@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -41,6 +41,26 @@ class Finish(enum.Enum):
     LENGTH = "length"
 
 
+class Constraint(Protocol):
+    """What the tokens of one sequence may be. Belongs to that sequence alone, and to the thread that samples it."""
+
+    def allowed(self) -> bytes:
+        """A byte for each token id, 0: it must not come next. End-of-generation tokens are among them.
+
+        Raises `EngineFailure` if that cannot be known.
+        """
+        ...
+
+    def accept(self, token: int) -> bool:
+        """The token has come, no end-of-generation token. False: it must not have; nothing can follow it."""
+        ...
+
+    @property
+    def may_end(self) -> bool:
+        """Whether the sequence may end here."""
+        ...
+
+
 class Sampling(Struct, frozen=True, kw_only=True):
     """How the next token is chosen. The defaults change nothing about the model's own distribution."""
 
@@ -54,6 +74,7 @@ class Sampling(Struct, frozen=True, kw_only=True):
     seed: int | None = None  # any integer; None: a fresh one
     logit_bias: Mapping[int, float] = {}
     top_logprobs: int | None = None  # None: no log-probabilities; n: the sampled token's and the n most likely
+    constraint: Constraint | None = None  # of this sequence alone; None: any token may come
 
 
 class Generation(Struct, frozen=True, kw_only=True):
@@ -95,6 +116,7 @@ class ModelInfo(Struct, frozen=True, kw_only=True):
     bos_token: str = ""  # the spelling, for templates
     eos_token: str = ""
     dialect: str | None = None  # fixed by the engine's own configuration; None: the default
+    chooses: bool = True  # its tokens are chosen as they come; False: they are given, and can only be checked
 
 
 class Tokenizer(Protocol):
@@ -108,6 +130,11 @@ class Tokenizer(Protocol):
     @property
     def bos(self) -> int | None:
         """The token that every prompt of this model must start with, or None if it needs none."""
+        ...
+
+    @property
+    def end(self) -> Collection[int]:
+        """The end-of-generation tokens. An engine that ends sequences in another way may have none."""
         ...
 
     @property

@@ -30,6 +30,10 @@ class ByteTokenizer:
         return None
 
     @property
+    def end(self) -> tuple[()]:
+        return ()
+
+    @property
     def control(self) -> Mapping[int, str]:
         return self._control
 

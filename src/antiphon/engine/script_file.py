@@ -135,6 +135,7 @@ def parse_script(data: bytes) -> Script:
         context_length=file.context_length,
         chat_template=file.chat_template,
         dialect=file.dialect or "plain",
+        chooses=False,
     )
     turns = tuple(_turn(turn, f"turns[{index}]", tokenizer) for index, turn in enumerate(file.turns))
     return Script(info=info, tokenizer=tokenizer, message_marker=file.message_marker, turns=turns)

@@ -20,11 +20,13 @@ from functools import partial
 from typing import NamedTuple
 
 from antiphon.engine.base import (
+    Constraint,
     EngineClosed,
     EngineFailure,
     Finish,
     Generation,
     ModelInfo,
+    Sampling,
     Step,
     StepStream,
     TokenLogprob,
@@ -85,7 +87,7 @@ class ScriptedEngine:
         except EngineFailure as failure:
             stream.fail(failure)
             return stream
-        run = self._run(number, turn, limit, generation.sampling.top_logprobs)
+        run = self._run(number, turn, limit, generation.sampling)
         task = asyncio.get_running_loop().create_task(run, name=generation.id)
         self._playing[number] = _Playing(stream, task)
         return stream
@@ -125,26 +127,32 @@ class ScriptedEngine:
             return self.tokenizer.decode(prompt)
         return newest_block(prompt, self._script.message_marker, self.tokenizer)
 
-    async def _run(self, number: int, turn: Turn, limit: int, top_logprobs: int | None) -> None:
+    async def _run(self, number: int, turn: Turn, limit: int, sampling: Sampling) -> None:
         stream = self._playing[number].stream
         try:
-            await self._play(turn, stream, limit, top_logprobs)
+            await self._play(turn, stream, limit, sampling)
         except EngineFailure as failure:
             stream.fail(failure)
         finally:
             self._playing.pop(number, None)
 
-    async def _play(self, turn: Turn, stream: StepStream, limit: int, top_logprobs: int | None) -> None:
+    async def _play(self, turn: Turn, stream: StepStream, limit: int, sampling: Sampling) -> None:
         if turn.prefill:
             await self._sleep(turn.prefill)
-        left = limit
+        left, top_logprobs = limit, sampling.top_logprobs
+        check = None if sampling.constraint is None else _Check(sampling.constraint, self.tokenizer)
         rounds = itertools.chain(itertools.repeat(turn.repeated, turn.repeat - 1), [turn.closing])
         for action in itertools.chain.from_iterable(rounds):
             if not isinstance(action, Emit):
                 await self._wait(action)
                 continue
-            steps = action.steps if action.tokens < left else _cut(action.steps, left)
+            steps: Sequence[Step] = action.steps if action.tokens < left else _cut(action.steps, left)
+            fault = None
+            if check is not None:
+                steps, fault = check.passed(steps)
             stream.extend(steps if top_logprobs is None else [_certain(step, top_logprobs) for step in steps])
+            if fault is not None:
+                raise EngineFailure(fault)
             if stream.closed:
                 return
             left -= action.tokens
@@ -157,6 +165,26 @@ class ScriptedEngine:
                 raise EngineFailure(message)
             case Hang():
                 await asyncio.get_running_loop().create_future()
+
+
+class _Check:
+    """Follows what is played through the request's constraint."""
+
+    def __init__(self, constraint: Constraint, tokenizer: ByteTokenizer) -> None:
+        self._constraint = constraint
+        self._tokenizer = tokenizer
+        self._count = 0
+
+    def passed(self, steps: Sequence[Step]) -> tuple[Sequence[Step], str | None]:
+        """The steps that the constraint lets through, and what is wrong with the next one."""
+        for n, step in enumerate(steps):
+            for token in step.tokens:
+                self._count += 1
+                if not self._constraint.accept(token):
+                    return steps[:n], f"token {self._count}, {self._tokenizer.piece(token)!r}, breaks the constraint"
+            if step.finish is Finish.STOP and not self._constraint.may_end:
+                return steps[:n], f"the constraint does not let the output end behind token {self._count}"
+        return steps, None
 
 
 def newest_block(prompt: Sequence[int], marker: str, tokenizer: ByteTokenizer) -> str:

@@ -131,13 +131,18 @@ def check_names(tools: Sequence[Tool], path: str) -> None:
         seen.add(name)
 
 
-def _names(tools: Sequence[Tool], path: str, prefix: str = "") -> Iterator[tuple[str, str]]:
+def model_name(name: str, namespace: str | None) -> str:
+    """What a tool is called where there are no namespaces: in a prompt, and by the model."""
+    return f"{namespace}__{name}" if namespace else name
+
+
+def _names(tools: Sequence[Tool], path: str, namespace: str | None = None) -> Iterator[tuple[str, str]]:
     """Every name that the model gets, with its place in the request."""
     for n, tool in enumerate(tools):
         if isinstance(tool, Namespace):
-            yield from _names(tool.tools, f"{path}[{n}].tools", f"{tool.name}__")
+            yield from _names(tool.tools, f"{path}[{n}].tools", tool.name)
         elif not isinstance(tool, HostedTool):
-            yield prefix + tool.name, f"{path}[{n}].name"
+            yield model_name(tool.name, namespace), f"{path}[{n}].name"
 
 
 def parse_tool_choice(value: Any, tools: Sequence[Tool]) -> ToolChoice:

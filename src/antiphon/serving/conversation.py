@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 from antiphon.protocol.input_items import (
+    AdditionalTools,
     CallItem,
     CallOutput,
     Content,
@@ -21,7 +22,7 @@ from antiphon.protocol.input_items import (
     InputMessage,
     InputReasoning,
 )
-from antiphon.protocol.tools import FunctionTool, Tool
+from antiphon.protocol.tools import FunctionTool, Tool, model_name
 from antiphon.text.messages import Message, ToolCall, ToolDefinition
 
 
@@ -92,7 +93,7 @@ class _Turns:
             self._result(item)
         elif isinstance(item, InputMessage):
             self._message(item)
-        else:
+        elif not isinstance(item, AdditionalTools):  # Tools are no turn, wherever they stand.
             raise TypeError(f"{type(item).__name__} is refused before a conversation is made")
 
     def add(self, message: Message) -> None:
@@ -133,7 +134,7 @@ class _Turns:
 
 
 def _tool_name(item: CallItem) -> str:
-    return f"{item.namespace}__{item.name}" if item.namespace else item.name
+    return model_name(item.name, item.namespace)
 
 
 def _call(item: CallItem) -> ToolCall:

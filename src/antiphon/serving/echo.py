@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+import msgspec
 
 from antiphon.protocol.request import LOGPROBS, CreateResponse
 from antiphon.protocol.response import Response
-from antiphon.protocol.tools import FunctionTool
+from antiphon.protocol.tools import CustomTool, FunctionTool, Grammar, HostedTool, Namespace, Tool
 
 
 def first_response(
@@ -29,7 +32,7 @@ def first_response(
         temperature=1.0 if fields.temperature is None else fields.temperature,
         text=_text(request),
         tool_choice=request.tool_choice,
-        tools=[_tool(tool) for tool in request.tools if isinstance(tool, FunctionTool)],
+        tools=_tools(request.tools),
         top_logprobs=(fields.top_logprobs or 0) if LOGPROBS in request.include else 0,
         top_p=1.0 if fields.top_p is None else fields.top_p,
         presence_penalty=fields.presence_penalty or 0.0,
@@ -50,17 +53,27 @@ def _reasoning(request: CreateResponse, effort: str | None) -> dict[str, Any] | 
 
 
 def _text(request: CreateResponse) -> dict[str, Any]:
-    text: dict[str, Any] = {"format": {"type": "text"}}
+    text: dict[str, Any] = {"format": msgspec.to_builtins(request.format)}
     if request.fields.text is not None and request.fields.text.verbosity is not None:
         text["verbosity"] = request.fields.text.verbosity
     return text
 
 
-def _tool(tool: FunctionTool) -> dict[str, Any]:
-    return {
-        "type": "function",
-        "name": tool.name,
-        "description": tool.description,
-        "parameters": tool.parameters,
-        "strict": bool(tool.strict),
-    }
+def _tools(tools: Sequence[Tool]) -> list[dict[str, Any]]:
+    """The tools as the client declared them, without those that were left out of the prompt."""
+    return [_tool(tool) for tool in tools if not isinstance(tool, HostedTool)]
+
+
+def _tool(tool: FunctionTool | CustomTool | Namespace) -> dict[str, Any]:
+    named = {"name": tool.name, "description": tool.description}
+    if isinstance(tool, Namespace):
+        return {"type": "namespace", **named, "tools": _tools(tool.tools)}
+    if isinstance(tool, CustomTool):
+        return {"type": "custom", **named, "format": _format(tool.format)}
+    return {"type": "function", **named, "parameters": tool.parameters, "strict": bool(tool.strict)}
+
+
+def _format(format: Grammar | None) -> dict[str, Any]:
+    if format is None or format.type == "text":
+        return {"type": "text"}
+    return {"type": "grammar", "syntax": format.syntax, "definition": format.definition}

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from antiphon.engine.base import Sampling
 from antiphon.protocol.errors import RequestRefused
-from antiphon.protocol.request import LOGPROBS, CreateResponse
-from antiphon.protocol.tools import FunctionTool
+from antiphon.protocol.request import LOGPROBS, CreateResponse, TextFormat
 from antiphon.serving.model import ServedModel
 from antiphon.serving.output import OutputReader
+from antiphon.serving.toolbox import Toolbox
 from antiphon.text.prompt import Prompt
+from antiphon.text.tool_input import ToolInputs
 
 
-def output_reader(model: ServedModel, prompt: Prompt, request: CreateResponse) -> OutputReader:
+def output_reader(model: ServedModel, prompt: Prompt, request: CreateResponse, toolbox: Toolbox) -> OutputReader:
     """What reads the answer to a prompt."""
-    tools = {tool.name: tool.parameters or {} for tool in request.tools if isinstance(tool, FunctionTool)}
-    parser = model.parser(prompt, tools, calls=bool(tools) and request.tool_choice != "none")
+    tools = toolbox.schemas()
+    calls = bool(tools) and request.tool_choice != "none"
+    parser = model.parser(prompt, tools, calls=calls, one_value=not isinstance(request.format, TextFormat))
+    if toolbox.renames:
+        parser = ToolInputs(parser, toolbox.restored)
     one_call = request.fields.parallel_tool_calls is False
     return OutputReader(model.vocabulary, parser, stops=request.stops, one_call=one_call)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from antiphon.engine.base import Engine, EngineFailure
+from antiphon.text.constraint import Grammars
 from antiphon.text.detokenizer import Vocabulary
 from antiphon.text.dialects import DEFAULT_DIALECT, DIALECTS, Parser, Tools
+from antiphon.text.dialects.grammar import Thinking
 from antiphon.text.prompt import Prompt
 from antiphon.text.template import ChatTemplate, opens_reasoning
 
@@ -33,14 +35,41 @@ class ServedModel:
         self.dialect = dialect or info.dialect or DEFAULT_DIALECT
         if self.dialect not in DIALECTS:
             raise EngineFailure(f"unknown dialect {self.dialect!r}; there are {', '.join(sorted(DIALECTS))}")
+        self.form = DIALECTS[self.dialect]
         self.vocabulary = Vocabulary(engine.tokenizer)
-        self._control = frozenset(engine.tokenizer.control.values())
+        self.grammars = Grammars(engine.tokenizer)
+        self._spellings = frozenset(engine.tokenizer.control.values())
+        thinking, template = self.form.thinking, info.chat_template or ""
+        # A model that never saw the marker would be tempted to write it only because a grammar lets it.
+        self._thinks = thinking is not None and (thinking.opening in template or not info.chooses)
 
-    def parser(self, prompt: Prompt, tools: Tools, *, calls: bool) -> Parser:
-        """A parser for the answer to a prompt."""
-        return DIALECTS[self.dialect].parser(
+    @property
+    def control(self) -> Mapping[int, str]:
+        """The vocabulary's control tokens."""
+        return self.engine.tokenizer.control
+
+    @property
+    def can_call(self) -> bool:
+        """Whether its dialect has a form for calls."""
+        return self.form.calling is not None or self.form.own is not None
+
+    def parser(self, prompt: Prompt, tools: Tools, *, calls: bool, one_value: bool = False) -> Parser:
+        """A parser for the answer to a prompt; `one_value`: its visible text is one JSON value."""
+        return self.form.parser(
             tools=tools,
             calls=calls,
-            control=self._control,
-            reasoning_open=opens_reasoning(prompt.text),
+            control=self._spellings,
+            reasoning_open=self._opens_thinking(prompt),
+            one_value=one_value,
         )
+
+    def thinking(self, prompt: Prompt, *, marked: bool) -> Thinking:
+        """How the answer to a prompt may think. `marked`: what stands between the markers counts as thinking, whether
+        the model was taught them or not."""
+        if self._opens_thinking(prompt):
+            return "open"
+        return "possible" if self._thinks or (marked and self.form.thinking is not None) else "none"
+
+    def _opens_thinking(self, prompt: Prompt) -> bool:
+        """Whether the output begins inside a thinking block, because the prompt has already opened it."""
+        return self.form.thinking is not None and opens_reasoning(prompt.text, self.form.thinking.opening)

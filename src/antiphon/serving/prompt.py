@@ -7,8 +7,9 @@ from typing import Any
 
 from antiphon.protocol.errors import RequestRefused, unsupported
 from antiphon.protocol.request import CreateResponse
-from antiphon.serving.conversation import conversation, tool_definitions, turns_of, without_oldest
+from antiphon.serving.conversation import conversation, turns_of, without_oldest
 from antiphon.serving.model import ServedModel
+from antiphon.serving.toolbox import Toolbox
 from antiphon.text.messages import Message
 from antiphon.text.prompt import Bounds, Prompt, PromptTooLong, build_prompt
 from antiphon.text.template import TemplateError
@@ -16,13 +17,15 @@ from antiphon.text.template import TemplateError
 Build = Callable[[Sequence[Message]], Prompt]
 
 
-def prompt_of(model: ServedModel, request: CreateResponse, check: Callable[[], None] = lambda: None) -> Prompt:
+def prompt_of(
+    model: ServedModel, request: CreateResponse, toolbox: Toolbox, check: Callable[[], None] = lambda: None
+) -> Prompt:
     """The prompt of a request. `check` is called now and then, and raises to stop the work.
 
     Raises `RequestRefused` if the template refuses it or it does not fit the context, and what `check` raises.
     """
     messages = conversation(request.fields.instructions, request.items)
-    tools = [] if request.tool_choice == "none" else tool_definitions(request.tools)
+    tools = [] if request.tool_choice == "none" else toolbox.definitions()
     kwargs = _template_kwargs(model, request)
     bounds = Bounds(model.context_length - 1, check)  # One token at least must be left for the answer.
 

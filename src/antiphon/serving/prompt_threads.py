@@ -1,4 +1,4 @@
-"""Prompts that are made beside the event loop: a few at once, the rest in order of arrival.
+"""What is made of requests beside the event loop (prompts, grammars): a few at once, the rest in order of arrival.
 
 A thread cannot be stopped from outside: the work looks now and then, through `check`, whether anybody still wants it.
 """
@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from typing import Generic, TypeVar
 
 from antiphon.protocol.errors import RequestRefused
-from antiphon.text.prompt import Prompt
 
 PROMPT_THREADS = 2
 """At once. Each takes a core from the engine; with a single one, a long prompt would hold up all others."""
@@ -20,17 +20,17 @@ WAITING_BYTES = 256 * 1024 * 1024
 two or three times as much memory."""
 
 Check = Callable[[], None]
-Work = Callable[[Check], Prompt]
+T = TypeVar("T")
 
 
 class Abandoned(Exception):
-    """Nobody wants this prompt any more."""
+    """Nobody wants this any more."""
 
 
-class _Job:
-    def __init__(self, work: Work) -> None:
+class _Job(Generic[T]):
+    def __init__(self, work: Callable[[Check], T]) -> None:
         self.work = work
-        self.done: asyncio.Future[Prompt] = asyncio.get_running_loop().create_future()
+        self.done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self.wanted = True
 
     def check(self) -> None:
@@ -38,7 +38,7 @@ class _Job:
         if not self.wanted:
             raise Abandoned
 
-    def end(self, outcome: Prompt | Exception) -> None:
+    def end(self, outcome: T | Exception) -> None:
         self.wanted = False
         if self.done.done():
             return
@@ -48,17 +48,17 @@ class _Job:
             self.done.set_result(outcome)
 
 
-class PromptThreads:
+class PromptThreads(Generic[T]):
     """Used on the event loop. `unavailable` makes the refusal of what is not done when it is closed."""
 
     def __init__(self, unavailable: Callable[[], RequestRefused]) -> None:
         self._unavailable = unavailable
-        self._waiting: deque[_Job] = deque()
-        self._running: dict[asyncio.Task[None], _Job] = {}
+        self._waiting: deque[_Job[T]] = deque()
+        self._running: dict[asyncio.Task[None], _Job[T]] = {}
         self._bytes = 0
         self._closed = False
 
-    async def make(self, size: int, work: Work) -> Prompt:
+    async def make(self, size: int, work: Callable[[Check], T]) -> T:
         """What `work` returns or raises; `size` is that of the request, in bytes. Cancelled, the work is given up.
 
         Raises `RequestRefused`: too much is waiting (429), the server stops (503).
@@ -98,7 +98,7 @@ class PromptThreads:
             self._running[task] = job
             task.add_done_callback(self._ended)
 
-    async def _run(self, job: _Job) -> None:
+    async def _run(self, job: _Job[T]) -> None:
         try:
             job.end(await asyncio.to_thread(job.work, job.check))
         except Exception as error:

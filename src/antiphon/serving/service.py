@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -12,32 +13,31 @@ from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 from opentelemetry.trace import TracerProvider
 
 from antiphon.engine.base import Engine, EngineBusy, EngineFailure, Generation, StepStream
 from antiphon.protocol.errors import RequestRefused
 from antiphon.protocol.ids import RESPONSE, IdSource, random_id
-from antiphon.protocol.request import CreateResponse
+from antiphon.protocol.request import ENCRYPTED_REASONING, CreateResponse
 from antiphon.protocol.stream import ResponseStream
 from antiphon.protocol.tools import HostedTool
 from antiphon.serving.echo import first_response, wants_summary
 from antiphon.serving.generation import output_reader, sampling_of
 from antiphon.serving.metrics import Metrics
 from antiphon.serving.model import ServedModel
-from antiphon.serving.prompt import applied_effort, prompt_of
+from antiphon.serving.prepare import Prepared, is_quick, prepare
+from antiphon.serving.prompt import applied_effort
 from antiphon.serving.prompt_log import PromptLog
 from antiphon.serving.prompt_threads import PromptThreads
 from antiphon.serving.record import RequestRecord
 from antiphon.serving.run import Run
+from antiphon.serving.sealed import KEY_BYTES, Sealer, opened
 from antiphon.serving.spans import start_span, tracer_of
 from antiphon.serving.support import check_support
-from antiphon.text.prompt import Prompt
+from antiphon.serving.toolbox import Toolbox
 
 log = logging.getLogger(__name__)
-
-INLINE_PROMPT = 16 * 1024
-"""Bytes of a body whose prompt is made on the event loop (10 to 20 ms); a larger one goes to a thread."""
-
 
 class LoadProgress(Struct, frozen=True):
     """How far loading is: what is being done, and the part of it that is done, 0 to 1."""
@@ -71,7 +71,8 @@ Loader = Callable[[Report], Awaitable[Engine]]
 class Service:
     """All of one server. `clock` gives Unix time in seconds, `now` the local time that templates may print.
 
-    `tracing` makes the spans of requests; without it the process's own provider does, if it has one.
+    `tracing` makes the spans of requests; without it the process's own provider does, if it has one. `sealer` seals
+    reasoning that clients carry; without it, with a key that lives as long as the service.
     """
 
     def __init__(
@@ -83,8 +84,10 @@ class Service:
         now: Callable[[], datetime] = datetime.now,
         metrics: Metrics | None = None,
         tracing: TracerProvider | None = None,
+        sealer: Sealer | None = None,
     ) -> None:
         self._options = options or Options()
+        self._sealer = sealer or Sealer(os.urandom(KEY_BYTES))
         self._new_id = new_id
         self._clock = clock
         self._now = now
@@ -94,7 +97,7 @@ class Service:
         self._draining = False
         path = self._options.log_prompts
         self._prompt_log = PromptLog(path) if path else None
-        self._prompts = PromptThreads(self.unavailable)
+        self._prompts = PromptThreads[Prepared](self.unavailable)
         self.progress = LoadProgress("starting")
 
     async def load(self, loader: Loader) -> None:
@@ -190,12 +193,15 @@ class Service:
         """
         check_support(request, strict_tools=self._options.strict_tools)
         model = self.model_named(request.fields.model)
+        request = opened(request, self._sealer)
+        toolbox = Toolbox(request)
         sampling = sampling_of(request, model)
-        prompt = await self._prompt(model, request)
+        prepared = await self._prepared(model, request, toolbox)
+        prompt = prepared.prompt
         response_id = self._new_id(RESPONSE)
         record = record or self.record({})
         record.accepted(request, response_id=response_id, model=model.name)
-        reader = output_reader(model, prompt, request)
+        reader = output_reader(model, prompt, request, toolbox)
         stream = self._stream(request, response_id, model)
         if self._prompt_log is not None:
             self._prompt_log.write(response_id, prompt)
@@ -205,7 +211,7 @@ class Service:
                 id=response_id,
                 prompt=prompt.tokens,
                 max_tokens=request.fields.max_output_tokens,
-                sampling=sampling,
+                sampling=replace(sampling, constraint=prepared.constraint),
                 owner=owner if self._options.prefix_scope == "owner" else "",
             ),
         )
@@ -219,10 +225,10 @@ class Service:
             warnings=_warnings(request, response_id),
         )
 
-    async def _prompt(self, model: ServedModel, request: CreateResponse) -> Prompt:
-        if request.size <= INLINE_PROMPT:
-            return prompt_of(model, request)
-        return await self._prompts.make(request.size, partial(prompt_of, model, request))
+    async def _prepared(self, model: ServedModel, request: CreateResponse, toolbox: Toolbox) -> Prepared:
+        if is_quick(request):
+            return prepare(model, request, toolbox)
+        return await self._prompts.make(request.size, partial(prepare, model, request, toolbox))
 
     def _stream(self, request: CreateResponse, response_id: str, model: ServedModel) -> ResponseStream:
         created_at = int(self._clock())
@@ -238,6 +244,7 @@ class Service:
             clock=self._clock,
             summary=wants_summary(request) is not None,
             reasoning_events=self._options.reasoning_events,
+            seal=self._sealer.seal if ENCRYPTED_REASONING in request.include else None,
         )
 
 

@@ -16,7 +16,7 @@ class CallForm(enum.Enum):
 
     OBJECT = "object"
     TEXT = "text"
-    NONE = "none"  # the template ignores calls or raises on them
+    NONE = "none"  # the template ignores calls or raises on them, or we write them anyway
 
 
 class TextWithCalls(enum.Enum):
@@ -24,7 +24,7 @@ class TextWithCalls(enum.Enum):
 
     TOGETHER = "together"  # one message
     APART = "apart"  # the template drops one of them; two messages in a row work
-    SPELLED = "spelled"  # neither works; the calls are written out as text
+    TWO_TURNS = "two turns"  # the template counts turns as well: words of the user stand between the two
 
 
 class Capabilities(Struct, frozen=True, kw_only=True):
@@ -32,12 +32,14 @@ class Capabilities(Struct, frozen=True, kw_only=True):
 
     content_parts: bool = False  # content must be a list of parts, not a string
     alternates: bool = False  # user and assistant must take turns
+    user_first: bool = False  # the assistant must not begin
     reasoning_always: bool = False  # every assistant message must have the reasoning key, even if empty
     system: bool = True
     several_leading_systems: bool = True
     later_systems: bool = True
     tools: bool = True
-    full_schemas: bool = False  # parameters must have `required`, and each property a type and a description
+    system_tools: bool = False  # the template reads them, as JSON text, from the first system message
+    full_schemas: bool = False  # parameters must have `required`, and each property one type and a description
     empty_tools: bool = False  # where there are no tools, `tools` must be an empty list, not none
     calls: CallForm = CallForm.OBJECT
     unparsed_arguments: bool = True  # arguments that are not a JSON object may stay a string
@@ -49,3 +51,8 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     thinking_switch: str | None = None  # the variable that turns thinking on and off
     effort_switch: str | None = None  # the variable that takes an effort word
     efforts: tuple[str, ...] = ()  # the words it takes
+
+    @property
+    def own_calls(self) -> bool:
+        """Whether the template itself shows tools, and the calls of earlier turns."""
+        return self.tools and self.calls is not CallForm.NONE

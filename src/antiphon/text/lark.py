@@ -11,7 +11,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from antiphon.text.messages import ToolDefinition
+from antiphon.text.escaped_grammar import escaped_grammar
+from antiphon.text.messages import InputGrammar, ToolDefinition
 
 ANY_TEXT = "/(?s:.*)/"
 
@@ -32,6 +33,8 @@ class Lark:
         longest_first = sorted(self._tokens, key=len, reverse=True)
         self._spelled = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
         self._names: dict[str, str] = {}  # of rules, by what defines them
+        self._inputs: dict[InputGrammar, str] = {}
+        self._input_rules: list[str] = []
 
     def spelled(self, text: str) -> str:
         """Exactly this text, which is not empty; the control tokens spelled in it are those tokens."""
@@ -73,8 +76,26 @@ class Lark:
         return self._named("json", f"%json {json.dumps(bounded)}")
 
     def arguments(self, tool: ToolDefinition) -> str:
-        """The arguments of a call as a JSON object: the tool's schema if it is strict, else any object."""
+        """The arguments of a call as a JSON object: the tool's schema if it is strict, else any object.
+
+        Raises as `input_text` if the tool's input has a grammar.
+        """
+        if tool.input is not None:
+            space = JSON_SPACE
+            opening = self.matching(rf'\{{{space}"input"{space}:{space}"')
+            closing = self.matching(rf'"{space}\}}')
+            return f"{opening} {self.input_text(tool.input)} {closing}"
         return self.json(tool.parameters if tool.strict else ANY_OBJECT)
+
+    def input_text(self, grammar: InputGrammar) -> str:
+        """A text that obeys the grammar, as it stands between the quotes of a JSON string.
+
+        Raises `ValueError` naming what of the grammar cannot be taken.
+        """
+        if grammar not in self._inputs:
+            self._inputs[grammar], rules = escaped_grammar(grammar, f"input_{len(self._inputs)}")
+            self._input_rules += rules
+        return self._inputs[grammar]
 
     def rule(self, expression: str) -> str:
         """A rule of its own for an expression."""
@@ -83,7 +104,7 @@ class Lark:
     def grammar(self, start: str) -> str:
         """The whole grammar of outputs that are `start`."""
         rules = [f"{name}: {body}" for body, name in self._names.items()]
-        return "\n".join(["%llguidance {}", f"start: {start}", *rules, ""])
+        return "\n".join(["%llguidance {}", f"start: {start}", *rules, *self._input_rules, ""])
 
     def _named(self, kind: str, body: str, options: str = "") -> str:
         name = self._names.get(body)

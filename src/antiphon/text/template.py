@@ -15,6 +15,7 @@ from antiphon.text.messages import Message, ToolDefinition
 from antiphon.text.template_environment import CompiledTemplate, TemplateError
 from antiphon.text.template_probe import EFFORTS, probe
 from antiphon.text.template_shape import Guard, guarded, shape, tool_entries, tools_variable
+from antiphon.text.template_spelling import HERMES, Spelling
 
 __all__ = ["CHATML", "ChatTemplate", "TemplateError", "opens_reasoning"]
 
@@ -25,20 +26,34 @@ CHATML = """\
 {{ '<|im_start|>assistant\\n' }}"""
 
 
-def opens_reasoning(prompt: str) -> bool:
+def opens_reasoning(prompt: str, opening: str = "<think>") -> bool:
     """Whether the model's output begins inside a thinking block, because the prompt has already opened it."""
-    return prompt.rstrip().endswith("<think>")
+    return prompt.rstrip().endswith(opening)
 
 
 class ChatTemplate:
     """A compiled and probed template. Safe to use on any thread."""
 
-    def __init__(self, source: str | None, *, bos_token: str, eos_token: str, now: Callable[[], datetime]) -> None:
-        """`source` None is the built-in ChatML template. Raises `TemplateError` if the source cannot be compiled."""
+    def __init__(
+        self,
+        source: str | None,
+        *,
+        bos_token: str,
+        eos_token: str,
+        now: Callable[[], datetime],
+        spelling: Spelling = HERMES,
+        own_calls: bool = True,
+    ) -> None:
+        """`source` None is the built-in ChatML template. Raises `TemplateError` if the source cannot be compiled.
+
+        `spelling`: how thinking and calls are written that the template cannot show. Not `own_calls`: it is not asked
+        to show tools and calls at all.
+        """
         source = CHATML if source is None else source
         self._template = CompiledTemplate(source, now)
         self._fixed = {"bos_token": bos_token, "eos_token": eos_token, "add_generation_prompt": True}
-        self.capabilities: Capabilities = probe(self._render_shaped, source)
+        self._spelling = spelling
+        self.capabilities: Capabilities = probe(self._render_shaped, source, spelling, own_calls=own_calls)
 
     def render(
         self,
@@ -55,7 +70,7 @@ class ChatTemplate:
         """
         try:
             entries = tool_entries(tools, self.capabilities, guard)
-            shaped = shape(messages, entries, self.capabilities, guard)
+            shaped = shape(messages, entries, self.capabilities, guard, self._spelling)
             variables = {name: guarded(value, guard) for name, value in kwargs.items()}
         except RecursionError as error:
             raise TemplateError("The conversation's values are nested too deeply.") from error

@@ -18,6 +18,7 @@ from antiphon.text.capabilities import CallForm, Capabilities, TextWithCalls
 from antiphon.text.messages import Message, ToolCall, ToolDefinition
 from antiphon.text.template_environment import TemplateError
 from antiphon.text.template_shape import shape, tool_entries, tools_variable
+from antiphon.text.template_spelling import Spelling
 
 # Renders message and tool dictionaries with further variables; raises `TemplateError`.
 Render = Callable[[list[dict[str, Any]], list[dict[str, Any]] | None, Mapping[str, Any]], str]
@@ -26,15 +27,23 @@ Answer = Mapping[str, Any]  # fields of `Capabilities`
 # Words that no template has of its own.
 SYSTEM, SYSTEM2, SYSTEM3, USER, USER2, USER3 = "zqSys1", "zqSys2", "zqSys3", "zqUsr1", "zqUsr2", "zqUsr3"
 TEXT, TEXT2, REASONING, RESULT, RESULT2 = "zqTxt1", "zqTxt2", "zqRsn1", "zqRes1", "zqRes2"
-TOOL, TOOL2, DESCRIPTION, PARAMETER = "zqFn1", "zqFn2", "zqDsc1", "zqPar1"
+TOOL, TOOL2, DESCRIPTION = "zqFn1", "zqFn2", "zqDsc1"
+PARAMETER, PARAMETER2, PARAMETER3 = "zqPar1", "zqPar2", "zqPar3"
 KEY, VALUE, VALUE2 = "zqKey1", "zqVal1", "zqVal2"
 NONSENSE = "zqWord1"
 
 CALL = ToolCall("call_zq0000000000000000000001", TOOL, f'{{"{KEY}":  "{VALUE}"}}')  # two blanks: no serialiser's form
 CALL2 = ToolCall("call_zq0000000000000000000002", TOOL2, f'{{"{KEY}": "{VALUE2}"}}')
 UNPARSED = ToolCall(CALL.id, TOOL, f'{{"{KEY}": {VALUE}')
-# As little as a client may send: no `required`, a property without a description.
-DEFINITION = ToolDefinition(TOOL, DESCRIPTION, {"type": "object", "properties": {PARAMETER: {"type": "integer"}}})
+# As clients send them: no `required`, properties without a description, several types, an object that tells no more.
+DEFINITION = ToolDefinition(
+    TOOL,
+    DESCRIPTION,
+    {
+        "type": "object",
+        "properties": {PARAMETER: {"type": ["integer", "null"]}, PARAMETER2: {"type": "object"}, PARAMETER3: {}},
+    },
+)
 # A dictionary printed by Python, or JSON inside a JSON string: the needles stand there, but no model reads it so.
 GARBLED = (f"'{KEY}': '{VALUE}'", f'\\"{KEY}\\"')
 
@@ -63,6 +72,7 @@ class Question(Struct, frozen=True, kw_only=True):
     needles: tuple[str, ...]
     garbled: tuple[str, ...] = ()
     tool_lists: tuple[tuple[ToolDefinition, ...], ...] = ((),)  # asked with each of them
+    thinking: bool = False  # asked while the template's thinking is switched on, if it has a switch
 
 
 def _choices(field: str, *values: Any) -> tuple[Answer, ...]:
@@ -73,12 +83,13 @@ def _combinations(**fields: tuple[Any, ...]) -> tuple[Answer, ...]:
     return tuple(dict(zip(fields, values, strict=True)) for values in itertools.product(*fields.values()))
 
 
+# Asked before its switches are looked for.
+FIRST_QUESTION = Question(
+    answers=(*_combinations(content_parts=(False, True), empty_tools=(False, True)), {}),
+    messages=[ASKED],
+    needles=(USER,),
+)
 QUESTIONS = (
-    Question(
-        answers=(*_combinations(content_parts=(False, True), empty_tools=(False, True)), {}),
-        messages=[ASKED],
-        needles=(USER,),
-    ),
     Question(
         answers=(*_combinations(alternates=(False, True), reasoning_always=(False, True)), {}),
         messages=[
@@ -99,9 +110,13 @@ QUESTIONS = (
         needles=(SYSTEM, SYSTEM2, USER),
     ),
     Question(
-        answers=({}, {"full_schemas": True}, {"tools": False}),
+        answers=_choices("user_first", False, True), messages=[Message("assistant", TEXT), ASKED], needles=(TEXT, USER)
+    ),
+    Question(answers=({}, {"user_first": True}), messages=[Message("system", SYSTEM)], needles=(SYSTEM,)),
+    Question(
+        answers=({}, {"full_schemas": True}, {"system_tools": True}, {"tools": False}),
         messages=[Message("system", SYSTEM), ASKED],
-        needles=(TOOL, DESCRIPTION, PARAMETER, SYSTEM, USER),
+        needles=(TOOL, DESCRIPTION, PARAMETER, PARAMETER2, PARAMETER3, SYSTEM, USER),
         tool_lists=((DEFINITION,),),
     ),
     Question(
@@ -123,6 +138,7 @@ QUESTIONS = (
         answers=_choices("reasoning_key", "reasoning_content", "reasoning", "thinking", None),
         messages=[ASKED, replace(CALLED, reasoning=REASONING), ANSWERED],
         needles=(REASONING, RESULT),
+        thinking=True,
     ),
     Question(
         answers=_choices("text_with_calls", *TextWithCalls),
@@ -169,39 +185,46 @@ QUESTIONS = (
 )
 
 
-def probe(render: Render, source: str) -> Capabilities:
-    """What the template can take. Renders it a few dozen times; never raises `TemplateError`."""
-    prober = _Prober(render)
-    found = Capabilities()
+def probe(render: Render, source: str, spelling: Spelling, *, own_calls: bool) -> Capabilities:
+    """What the template can take. Renders it a few dozen times; never raises `TemplateError`.
+
+    Not `own_calls`: it is left neither tools nor calls, whatever it could do with them.
+    """
+    prober = _Prober(render, spelling, own_calls=own_calls)
+    found = prober.answer(FIRST_QUESTION, Capabilities())
+    found = prober.find_thinking_switch(found)
     for question in QUESTIONS:
         found = prober.answer(question, found)
     found = prober.prefer_text_calls(found)
-    return prober.find_switches(found, source)
+    return prober.find_effort_switch(found, source)
 
 
 class _Prober:
-    def __init__(self, render: Render) -> None:
+    def __init__(self, render: Render, spelling: Spelling, *, own_calls: bool) -> None:
         self._render = render
+        self._spelling = spelling
+        self._fixed: Answer = {} if own_calls else {"tools": False, "calls": CallForm.NONE}
 
     def answer(self, question: Question, found: Capabilities) -> Capabilities:
-        candidates = [replace(found, **answer) for answer in question.answers]
+        candidates = [replace(found, **{**answer, **self._fixed}) for answer in question.answers]
         return next((candidate for candidate in candidates if self._holds(question, candidate)), candidates[-1])
 
     def _holds(self, question: Question, candidate: Capabilities) -> bool:
-        prompts = [self._try(question.messages, candidate, tools=tools) for tools in question.tool_lists]
+        variables = _thinking_on(candidate) if question.thinking else {}
+        prompts = [self._try(question.messages, candidate, variables, tools) for tools in question.tool_lists]
         return all(prompt is not None and _says_all(prompt, question) for prompt in prompts)
 
     def _try(
         self,
         messages: list[Message],
         candidate: Capabilities,
+        variables: Answer,
         tools: Sequence[ToolDefinition] = (),
-        variables: Answer | None = None,
     ) -> str | None:
         entries = tool_entries(tools, candidate, str)
         try:
-            shaped = shape(messages, entries, candidate, str)
-            return self._render(shaped, tools_variable(entries, candidate), variables or {})
+            shaped = shape(messages, entries, candidate, str, self._spelling)
+            return self._render(shaped, tools_variable(entries, candidate), variables)
         except TemplateError:
             return None
 
@@ -210,37 +233,48 @@ class _Prober:
         if found.calls is not CallForm.OBJECT:
             return found
         conversation = [ASKED, CALLED, ANSWERED, *ENDED]
-        as_object = self._try(conversation, found) or ""
-        as_text = self._try(conversation, replace(found, calls=CallForm.TEXT)) or ""
+        as_object = self._try(conversation, found, {}) or ""
+        as_text = self._try(conversation, replace(found, calls=CallForm.TEXT), {}) or ""
         same = "".join(as_object.split()) == "".join(as_text.split())
         return replace(found, calls=CallForm.TEXT) if same and CALL.arguments in as_text else found
 
-    def find_switches(self, found: Capabilities, source: str) -> Capabilities:
-        def prompt_with(**variables: Any) -> str | None:
-            return self._try([ASKED], found, variables=variables)
+    def find_thinking_switch(self, found: Capabilities) -> Capabilities:
+        def prompt_with(name: str, value: bool) -> str | None:
+            return self._try([ASKED], found, {name: value})
 
-        thinking = next((s for s in THINKING_SWITCHES if prompt_with(**{s: True}) != prompt_with(**{s: False})), None)
-        for switch in EFFORT_SWITCHES:
-            words = _taken_words(lambda word, name=switch: prompt_with(**{name: word}), source)  # type: ignore[misc]
+        working = (name for name in THINKING_SWITCHES if prompt_with(name, True) != prompt_with(name, False))
+        return replace(found, thinking_switch=next(working, None))
+
+    def find_effort_switch(self, found: Capabilities, source: str) -> Capabilities:
+        """Tried while the template thinks: some have efforts only then."""
+        for name in EFFORT_SWITCHES:
+            prompts = {
+                word: self._try([ASKED], found, {**_thinking_on(found), name: word}) for word in (*EFFORTS, NONSENSE)
+            }
+            words = _taken_words(prompts, source)
             if words:
-                return replace(found, thinking_switch=thinking, effort_switch=switch, efforts=words)
-        return replace(found, thinking_switch=thinking)
+                return replace(found, effort_switch=name, efforts=words)
+        return found
+
+
+def _thinking_on(found: Capabilities) -> Answer:
+    return {} if found.thinking_switch is None else {found.thinking_switch: True}
 
 
 def _says_all(prompt: str, question: Question) -> bool:
     return all(text in prompt for text in question.needles) and not any(text in prompt for text in question.garbled)
 
 
-def _taken_words(prompt_with: Callable[[str], str | None], source: str) -> tuple[str, ...]:
-    """The effort words that the template takes; none if it treats all alike.
+def _taken_words(prompts: Mapping[str, str | None], source: str) -> tuple[str, ...]:
+    """The effort words that the template takes; none if it treats all alike. `prompts`: what it makes of each.
 
     A word is known if it renders otherwise than a word that means nothing. A template that knows some words treats
     the others as its default level: that is right for "low" and up, but no way to think less than that. A template that
     prints whatever it is given is believed to know the usual words, and those that its source quotes.
     """
-    nonsense = prompt_with(NONSENSE)
-    prompts = {word: prompt for word in EFFORTS if (prompt := prompt_with(word)) is not None}
-    known = [word for word, prompt in prompts.items() if prompt != nonsense]
+    nonsense = prompts[NONSENSE]
+    taken = [word for word in EFFORTS if prompts[word] is not None]
+    known = [word for word in taken if prompts[word] != nonsense]
     if nonsense is not None and NONSENSE in nonsense:
         return tuple(w for w in known if w in COMMON_EFFORTS or f"'{w}'" in source or f'"{w}"' in source)
-    return tuple(w for w in prompts if w in known or w not in LEAST_EFFORTS) if known else ()
+    return tuple(w for w in taken if w in known or w not in LEAST_EFFORTS) if known else ()

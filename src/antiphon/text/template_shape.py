@@ -4,9 +4,10 @@ Rules
 * Nothing is lost. What a template cannot take in its own place goes where it can: system text into the leading system
   message or the first user message, tool definitions into system text, calls into the assistant's text, results into
   a user message.
+* Results stand right behind the calls, in their order: many templates write no id or name to tell them by.
 * Reasoning is handed to the template, which decides how much of it is rendered. A template that knows none gets it as
-  `<think>` text, only in the turns after the last user message (the running tool loop), as Qwen's templates do: earlier
-  thinking is by convention not shown to a model again.
+  text between the family's markers, only in the turns after the last user message (the running tool loop), as Qwen's
+  templates do: earlier thinking is by convention not shown to a model again.
 * Text that the model wrote is not written anew: a turn's prompt is a prefix of the next one's as far as the template
   lets it.
 * `guard` is applied once to every string of the request, before anything of ours is put round it.
@@ -24,6 +25,7 @@ from msgspec.structs import replace
 
 from antiphon.text.capabilities import CallForm, Capabilities, TextWithCalls
 from antiphon.text.messages import Message, Role, ToolCall, ToolDefinition
+from antiphon.text.template_spelling import HERMES_CALLS, CallSpelling, Spelling
 
 Guard = Callable[[str], str]
 Conversation = list[Message]
@@ -33,11 +35,14 @@ You can call functions. Each line inside <tools> describes one function in JSON:
 <tools>
 {definitions}
 </tools>
-To call a function, write its name and its arguments as one JSON object, in exactly this form:
-<tool_call>
-{{"name": "the function's name", "arguments": {{"an argument's name": "its value"}}}}
-</tool_call>
-Write one such block for each call. If no function is needed, answer in plain text."""
+To call a function, write its name and its arguments {manner}, in exactly this form:
+{example}
+{several} If no function is needed, answer in plain text."""
+_EXAMPLE = ("the function's name", '{"an argument\'s name": "its value"}')
+
+# Words in the place of somebody who has said nothing, where a template insists on turns.
+_STARTED = "(the conversation starts)"
+_CONTINUE = "(continue)"
 _INTERRUPTED = "(interrupted)"
 
 
@@ -68,40 +73,62 @@ def _parameters(schema: dict[str, Any], capabilities: Capabilities) -> dict[str,
     properties = schema["properties"]
     if not capabilities.full_schemas or not isinstance(properties, dict):
         return schema
-    full = {name: _with_defaults(value, type="string", description="") for name, value in properties.items()}
-    return {"required": [], **schema, "properties": full}
+    return {"required": [], **schema, "properties": {name: _full(value) for name, value in properties.items()}}
 
 
-def _with_defaults(schema: Any, **defaults: Any) -> Any:
-    return defaults | schema if isinstance(schema, dict) else schema
+def _full(schema: Any) -> dict[str, Any]:
+    """The schema of a property with what templates ask of it that print types: one word for it, and a description."""
+    known: dict[str, Any] = schema if isinstance(schema, dict) else {}
+    kind = known.get("type", "string")
+    if isinstance(kind, list):
+        kind = next((word for word in kind if word != "null"), "string")
+    inner = {"additionalProperties": True} if kind == "object" else {}
+    return {"description": "", **inner, **known, "type": kind}
 
 
 def tools_variable(tools: list[dict[str, Any]], capabilities: Capabilities) -> list[dict[str, Any]] | None:
     """What the template gets as `tools`."""
-    rendered = tools if capabilities.tools else []
+    rendered = tools if capabilities.tools and not capabilities.system_tools else []
     return rendered or ([] if capabilities.empty_tools else None)
 
 
 def shape(
-    messages: Sequence[Message], tools: list[dict[str, Any]], capabilities: Capabilities, guard: Guard
+    messages: Sequence[Message],
+    tools: list[dict[str, Any]],
+    capabilities: Capabilities,
+    guard: Guard,
+    spelling: Spelling,
 ) -> list[dict[str, Any]]:
-    """The messages for the template. `tools` (guarded) are written into them if the template does not render tools."""
+    """The messages for the template. `tools` (guarded) are written into them if the template does not render tools.
+
+    `spelling`: how thinking and calls are written if the template cannot; where it has none for calls, Hermes's.
+    """
+    calls = spelling.calls or HERMES_CALLS
+    in_system = bool(tools) and capabilities.tools and capabilities.system_tools
     turns = [_guarded_message(message, capabilities, guard) for message in messages]
-    turns = _place_systems(_with_names(turns), capabilities)
+    turns = _with_results(_with_names(turns), together=capabilities.several_calls)
+    turns = _place_systems(turns, capabilities)
     if tools and not capabilities.tools:
-        turns = _with_tools_text(turns, tools)
+        turns = _with_tools_text(turns, tools, calls)
+    if in_system and (not turns or turns[0].role != "system"):
+        turns = [Message("system"), *turns]
     if not capabilities.system:
         turns = _without_system(turns)
+    if capabilities.user_first:
+        turns = _user_first(turns)
     if capabilities.reasoning_key is None:
-        turns = _spell_reasoning(turns)
+        turns = _spell_reasoning(turns, spelling)
     if capabilities.alternates:
         turns = _merged(turns, "assistant")
-    turns = _place_calls(turns, capabilities, guard)
-    if not capabilities.several_calls:
-        turns = _one_call_a_message(turns)
+    turns = _place_calls(turns, capabilities, calls, guard)
+    if not capabilities.results:
+        turns = _results_as_text(turns)
     if capabilities.alternates:
         turns = _answering_results(_merged(turns, "user"))
-    return [_entry(turn, capabilities, guard) for turn in turns]
+    entries = [_entry(turn, capabilities, guard) for turn in turns]
+    if in_system:
+        entries[0]["tools"] = json.dumps([tool["function"] for tool in tools], ensure_ascii=False)
+    return entries
 
 
 def _guarded_message(message: Message, capabilities: Capabilities, guard: Guard) -> Message:
@@ -131,6 +158,35 @@ def _with_names(turns: Conversation) -> Conversation:
     ]
 
 
+def _with_results(turns: Conversation, *, together: bool) -> Conversation:
+    """Each result behind its call. Not `together`: each call in a message of its own, followed by its results.
+
+    A result whose call is not to be found stays where it is.
+    """
+    callers: dict[str, int] = {}  # places of the messages that called last under these ids
+    results: dict[tuple[int, str], Conversation] = {}
+    others: list[tuple[int, Message]] = []
+    for place, turn in enumerate(turns):
+        if turn.role == "tool" and turn.call_id in callers:
+            results.setdefault((callers[turn.call_id], turn.call_id), []).append(turn)
+        else:
+            others.append((place, turn))
+            callers.update((call.id, place) for call in turn.calls)
+    placed: Conversation = []
+    for place, turn in others:
+        for message in [turn] if together else _single_calls(turn):
+            placed.append(message)
+            for call in message.calls:
+                placed += results.pop((place, call.id), [])
+    return placed
+
+
+def _single_calls(turn: Message) -> Iterator[Message]:
+    yield replace(turn, calls=turn.calls[:1])
+    for call in turn.calls[1:]:
+        yield Message("assistant", calls=(call,))
+
+
 def _paragraphs(*texts: str) -> str:
     return "\n\n".join(text for text in texts if text)
 
@@ -154,9 +210,11 @@ def _lead_with(systems: Conversation, rest: Conversation) -> Conversation:
     return [Message("system", text), *rest] if systems else rest
 
 
-def _with_tools_text(turns: Conversation, tools: list[dict[str, Any]]) -> Conversation:
+def _with_tools_text(turns: Conversation, tools: list[dict[str, Any]], calls: CallSpelling) -> Conversation:
     definitions = "\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools)
-    text = _TOOLS_TEXT.format(definitions=definitions)
+    text = _TOOLS_TEXT.format(
+        definitions=definitions, manner=calls.manner, example=calls.written([_EXAMPLE]), several=calls.several
+    )
     if turns and turns[0].role == "system":
         return [replace(turns[0], content=_paragraphs(turns[0].content, text)), *turns[1:]]
     return [Message("system", text), *turns]
@@ -174,18 +232,32 @@ def _without_system(turns: Conversation) -> Conversation:
 # Reasoning
 
 
-def _spell_reasoning(turns: Conversation) -> Conversation:
+def _spell_reasoning(turns: Conversation, spelling: Spelling) -> Conversation:
     last_user = max((at for at, turn in enumerate(turns) if turn.role == "user"), default=-1)
-    return [_with_think_text(turn, keep=at > last_user) if turn.reasoning else turn for at, turn in enumerate(turns)]
+    return [
+        _with_thinking_text(turn, spelling, keep=at > last_user) if turn.reasoning else turn
+        for at, turn in enumerate(turns)
+    ]
 
 
-def _with_think_text(turn: Message, *, keep: bool) -> Message:
-    reasoning = turn.reasoning.strip("\n")
-    content = f"<think>\n{reasoning}\n</think>\n\n{turn.content}" if keep else turn.content
+def _with_thinking_text(turn: Message, spelling: Spelling, *, keep: bool) -> Message:
+    content = turn.content
+    if keep and spelling.thinking is not None:
+        opening, closing = spelling.thinking
+        reasoning = turn.reasoning.strip("\n")
+        content = f"{opening}{reasoning}{closing}{content}"
     return replace(turn, content=content, reasoning="")
 
 
 # Turns
+
+
+def _user_first(turns: Conversation) -> Conversation:
+    """A placeholder where the user should have begun, behind the leading system text."""
+    lead = next((at for at, turn in enumerate(turns) if turn.role != "system"), len(turns))
+    if lead < len(turns) and turns[lead].role == "user":
+        return turns
+    return [*turns[:lead], Message("user", _STARTED), *turns[lead:]]
 
 
 def _merged(turns: Conversation, role: Role) -> Conversation:
@@ -220,66 +292,39 @@ def _answering_results(turns: Conversation) -> Conversation:
 # Calls and results
 
 
-def _place_calls(turns: Conversation, capabilities: Capabilities, guard: Guard) -> Conversation:
+def _place_calls(turns: Conversation, capabilities: Capabilities, calls: CallSpelling, guard: Guard) -> Conversation:
     placed: Conversation = []
-    spelled: set[str] = set()  # calls whose results must be text as well
     for turn in turns:
-        both = bool(turn.calls and turn.content)
         if turn.calls and capabilities.calls is CallForm.NONE:
-            placed.append(_with_calls_text(turn, guard))
-        elif both and capabilities.text_with_calls is TextWithCalls.SPELLED:
-            placed.append(_with_calls_text(turn, guard))
-            spelled.update(call.id for call in turn.calls)
-        elif both and capabilities.text_with_calls is TextWithCalls.APART:
-            placed += [Message("assistant", turn.content), replace(turn, content="")]
+            placed.append(_with_calls_text(turn, calls, guard))
+        elif turn.calls and turn.content and capabilities.text_with_calls is not TextWithCalls.TOGETHER:
+            placed.append(Message("assistant", turn.content))
+            if capabilities.text_with_calls is TextWithCalls.TWO_TURNS:
+                placed.append(Message("user", _CONTINUE))
+            placed.append(replace(turn, content=""))
         else:
             placed.append(turn)
-    return _place_results(placed, lambda result: not capabilities.results or result.call_id in spelled)
+    return placed
 
 
-def _with_calls_text(turn: Message, guard: Guard) -> Message:
-    blocks = (
-        f'<tool_call>\n{{"name": {json.dumps(call.name, ensure_ascii=False)}, "arguments": {guard(call.arguments)}}}\n'
-        "</tool_call>"
-        for call in turn.calls
-    )
+def _with_calls_text(turn: Message, calls: CallSpelling, guard: Guard) -> Message:
+    spelled = calls.written((call.name, guard(call.arguments)) for call in turn.calls)
     text = turn.content if turn.content.endswith("\n") or not turn.content else turn.content + "\n"
-    return replace(turn, content=text + "\n".join(blocks), calls=())
+    return replace(turn, content=text + spelled, calls=())
 
 
-def _place_results(turns: Conversation, is_text: Callable[[Message], bool]) -> Conversation:
+def _results_as_text(turns: Conversation) -> Conversation:
+    """Neighbouring results as one user message."""
     placed: Conversation = []
-    for spelled, group in groupby(turns, lambda turn: turn.role == "tool" and is_text(turn)):
+    for are_results, group in groupby(turns, lambda turn: turn.role == "tool"):
         same = list(group)
-        placed += [_results_text(same)] if spelled else same
+        placed += [_results_text(same)] if are_results else same
     return placed
 
 
 def _results_text(results: Iterable[Message]) -> Message:
     blocks = (f"<tool_response>\n{result.content}\n</tool_response>" for result in results)
     return Message("user", "\n".join(blocks))
-
-
-def _one_call_a_message(turns: Conversation) -> Conversation:
-    """Each of several calls in a message of its own, followed by its results."""
-    answers: dict[str, Conversation] = {call.id: [] for turn in turns if len(turn.calls) > 1 for call in turn.calls}
-    split: Conversation = []
-    for turn in turns:
-        if turn.role == "tool" and turn.call_id in answers:
-            answers[turn.call_id].append(turn)
-    for turn in turns:
-        if len(turn.calls) > 1:
-            for message in _single_calls(turn):
-                split += [message, *answers[message.calls[0].id]]
-        elif turn.role != "tool" or turn.call_id not in answers:
-            split.append(turn)
-    return split
-
-
-def _single_calls(turn: Message) -> Iterator[Message]:
-    yield replace(turn, calls=turn.calls[:1])
-    for call in turn.calls[1:]:
-        yield Message("assistant", calls=(call,))
 
 
 # Dictionaries

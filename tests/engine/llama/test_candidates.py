@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from antiphon.engine.base import Sampling
-from antiphon.engine.llama.candidates import BLOCK, COLUMNS, Floats, candidates, draw, largest, nucleus, weights
+from antiphon.engine.llama.candidates import BLOCK, COLUMNS, Candidates, Floats, draw, largest, narrow, nucleus, weights
 from antiphon.engine.llama.sampling import NumpySampler
 from tests.engine.llama.slow_sampling import ROUNDED, kept, probabilities
 
@@ -60,7 +60,8 @@ TEMPERATURES = [1e-300, 1e-3, 0.7, 1.0, 2.0, 1e30]
 
 
 def left(scores: Floats, sampling: Sampling) -> list[int]:
-    found = candidates(scores, float(scores.max()), sampling)
+    found = Candidates(scores)
+    narrow(found, float(scores.max()), sampling)
     return [found.token(place) for place in range(len(found.scores))]
 
 
@@ -135,7 +136,8 @@ def test_among_equals_the_lower_tokens_are_left(count: int) -> None:
 def test_the_best_token_stays_among_those_that_weigh_the_same(top_p: float, min_p: float) -> None:
     """Scores closer than float32's last bit of a weight of 1, as a bias and a tiny penalty make them."""
     scores = np.array([-3e-8, -2e-8, -1e-8, -9.0], np.float32)
-    left = candidates(scores, float(scores[2]), Sampling(top_p=top_p, min_p=min_p))
+    left = Candidates(scores)
+    narrow(left, float(scores[2]), Sampling(top_p=top_p, min_p=min_p))
     assert 2 in [left.token(place) for place in range(len(left.scores))]
 
 

@@ -14,7 +14,7 @@ from cffi import FFI
 
 from antiphon.engine.base import Sampling
 from antiphon.engine.llama.binding import packaged_library
-from antiphon.engine.llama.candidates import Floats, candidates, weights
+from antiphon.engine.llama.candidates import Candidates, Floats, narrow, weights
 from antiphon.engine.llama.penalties import Penalties
 from tests.engine.llama.slow_sampling import ROUNDED, probabilities
 
@@ -99,7 +99,8 @@ def test_all_in_their_order(logits: Floats) -> None:
 
 def assert_same(rival: Rival, logits: Floats, sampling: Sampling, temperature: float) -> None:
     peak = float(logits.max())
-    left = candidates(logits, peak, sampling)
+    left = Candidates(logits)
+    narrow(left, peak, sampling)
     weight = weights(left.scores, peak, temperature)
     ours = {left.token(place): float(share) for place, share in enumerate(weight / weight.sum())}
     theirs = dict(zip(rival.scores, probabilities(list(rival.scores.values())), strict=True))

@@ -77,7 +77,7 @@ class LlamaBackend:
 
     def sampler(self, sampling: Sampling, prompt: Sequence[int]) -> NumpySampler:
         """Raises `EngineFailure` if `logit_bias` names a token that does not exist."""
-        return NumpySampler(sampling, prompt, self.tokenizer.size)
+        return NumpySampler(sampling, prompt, self.tokenizer.size, self.tokenizer.end)
 
     def execute(self, batch: Batch) -> list[Sampled | EngineFailure]:
         """See `engine.backend.Backend`. A batch that is refused for what it says leaves every slot as it was.

@@ -35,11 +35,11 @@ COLDEST = 1e-30
 
 
 class Candidates:
-    """The tokens that are left, and their scores."""
+    """The tokens that are left, and their scores; `tokens` None: all, by their place."""
 
-    def __init__(self, scores: Floats) -> None:
+    def __init__(self, scores: Floats, tokens: Indices | None = None) -> None:
         self.scores = scores
-        self._tokens: Indices | None = None  # None: all
+        self._tokens = tokens
 
     def keep(self, places: Indices) -> None:
         self._tokens = places if self._tokens is None else self._tokens[places]
@@ -49,17 +49,15 @@ class Candidates:
         return place if self._tokens is None else int(self._tokens[place])
 
 
-def candidates(scores: Floats, peak: float, sampling: Sampling) -> Candidates:
-    """What top-k, top-p and min-p leave, each of what the one before has left. All are judged at temperature 1, and
-    none takes the best token. The order is llama.cpp's."""
-    left = Candidates(scores)
-    if 0 < sampling.top_k < len(scores):
-        left.keep(largest(scores, sampling.top_k))
+def narrow(left: Candidates, peak: float, sampling: Sampling) -> None:
+    """Keeps what top-k, top-p and min-p leave, each of what the one before has left. All are judged at temperature 1,
+    and none takes the best token. The order is llama.cpp's."""
+    if 0 < sampling.top_k < len(left.scores):
+        left.keep(largest(left.scores, sampling.top_k))
     if sampling.top_p < 1:
         left.keep(nucleus(left.scores, weights(left.scores, peak), sampling.top_p))
     if sampling.min_p > 0:
         left.keep(np.flatnonzero(left.scores >= peak + np.log(min(sampling.min_p, 1.0))))
-    return left
 
 
 def weights(scores: Floats, peak: float, temperature: float = 1.0) -> Floats:

@@ -1,4 +1,6 @@
-"""From a GGUF file to a backend: how large the context and its cache are, and whether memory holds them."""
+"""From a GGUF file to a backend: how large the context and its cache are, and whether memory holds them.
+
+Or to what can be told of a model without loading it."""
 
 from __future__ import annotations
 
@@ -8,14 +10,17 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from antiphon.engine.base import EngineFailure
-from antiphon.engine.llama.backend import LlamaBackend
+from msgspec import Struct
+
+from antiphon.engine.base import EngineFailure, ModelInfo
+from antiphon.engine.llama.backend import LlamaBackend, model_info
 from antiphon.engine.llama.binding import open_library
 from antiphon.engine.llama.context import MAX_SLOTS, Context, Shape
 from antiphon.engine.llama.errors import ModelLoadError
 from antiphon.engine.llama.gguf import ModelFile, inspect
 from antiphon.engine.llama.machine import available_memory, usable_cores
 from antiphon.engine.llama.model import Model, Progress
+from antiphon.engine.llama.tokenizer import LlamaTokenizer
 
 # The context when none is asked for, if the model was trained for more: today's models promise 128k tokens and more,
 # whose cache would not fit beside the weights on most machines; agents' prompts fit into this.
@@ -73,6 +78,23 @@ def load(
         raise
     except EngineFailure as error:
         raise ModelLoadError(f"{path.name} cannot compute: {error}") from error
+
+
+class Description(Struct, frozen=True):
+    """What can be told of a model without its weights. `info.context_length` is what one sequence holds by default."""
+
+    info: ModelInfo
+    tokenizer: LlamaTokenizer
+    file: ModelFile
+
+
+def describe(path: Path) -> Description:
+    """Loads a GGUF model's metadata and vocabulary alone. Raises `ModelLoadError` with a line for the user."""
+    opened = open_library()
+    file = inspect(opened, path)
+    model = Model(opened, file, gpu_layers=0, progress=None, vocabulary_only=True)
+    tokenizer = LlamaTokenizer(model)
+    return Description(model_info(model, tokenizer, choose_context(file, None)), tokenizer, file)
 
 
 def _on_passing_thread(work: Callable[[], _T]) -> _T:

@@ -20,10 +20,19 @@ TEXT_BYTES = 256
 class Model:
     """Loaded weights and their vocabulary. Freed when the last holder (backend, tokenizer) lets go of it."""
 
-    def __init__(self, library: Library, file: ModelFile, gpu_layers: int, progress: Progress | None) -> None:
+    def __init__(
+        self,
+        library: Library,
+        file: ModelFile,
+        gpu_layers: int,
+        progress: Progress | None,
+        *,
+        vocabulary_only: bool = False,
+    ) -> None:
+        """`vocabulary_only`: metadata and vocabulary without the weights, for looking at them."""
         self.library = library
         self.file = file
-        self.handle = _load(library, file, gpu_layers, progress)
+        self.handle = _load(library, file, gpu_layers, progress, vocabulary_only)
         self.vocab = library.c.llama_model_get_vocab(self.handle)
         self._require_generation()
 
@@ -78,9 +87,10 @@ class Model:
             raise ModelLoadError(f"{self.file.path.name} is not a model that writes text token by token")
 
 
-def _load(library: Library, file: ModelFile, gpu_layers: int, progress: Progress | None) -> Any:
+def _load(library: Library, file: ModelFile, gpu_layers: int, progress: Progress | None, vocabulary_only: bool) -> Any:
     params = library.c.llama_model_default_params()
     params.n_gpu_layers = gpu_layers
+    params.vocab_only = vocabulary_only
     failure: list[BaseException] = []
 
     def report(fraction: float, _user_data: Any) -> bool:

@@ -9,12 +9,12 @@ Logits are views of the context's memory: nothing here writes into them.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
 from antiphon.engine.base import EngineFailure, Sampling, TokenLogprob
-from antiphon.engine.llama.candidates import Floats, candidates, draw, largest, weights
+from antiphon.engine.llama.candidates import Candidates, Floats, draw, largest, narrow, weights
 from antiphon.engine.llama.penalties import LARGEST, Penalties
 
 
@@ -22,11 +22,16 @@ class NumpySampler:
     """`engine.backend.Sampler`. Draws one random number a token, none if greedy, so that the tokens of a seed depend on
     nothing but the logits."""
 
-    def __init__(self, sampling: Sampling, prompt: Sequence[int], size: int) -> None:
-        """`size` is the vocabulary's. Raises `EngineFailure` for numbers that cannot be computed with."""
+    def __init__(self, sampling: Sampling, prompt: Sequence[int], size: int, end: Collection[int] = ()) -> None:
+        """`size` is the vocabulary's, `end` its end-of-generation tokens.
+
+        Raises `EngineFailure` for numbers that cannot be computed with.
+        """
         _check_numbers(sampling)
         self.top_logprobs = sampling.top_logprobs
         self._sampling = sampling
+        self._constraint = sampling.constraint
+        self._end = end
         self._penalties = Penalties(sampling, prompt, size)
         seed = None if sampling.seed is None else sampling.seed % 2**64
         self._random = None if sampling.temperature <= 0 else np.random.Generator(np.random.PCG64(seed))
@@ -35,21 +40,33 @@ class NumpySampler:
     def sample(self, logits: Floats) -> int:
         """The next token, which counts for the penalties from now on.
 
-        The largest logit is finite and none is NaN, see `are_numbers`. Raises `EngineFailure` if bias and penalties
-        leave no token.
+        The largest logit is finite and none is NaN, see `are_numbers`. Raises `EngineFailure` if constraint, bias and
+        penalties leave no token.
         """
         if self._closed:
             raise EngineFailure("the sampler is closed")
-        scores = self._penalties.applied(logits)
-        token = int(scores.argmax())
-        peak = float(scores[token])
+        left = self._left(self._penalties.applied(logits))
+        best = int(left.scores.argmax())
+        peak = float(left.scores[best])
         if peak == -math.inf:
             raise EngineFailure("bias and penalties leave no token")
+        token = left.token(best)
         if self._random is not None:
-            left = candidates(scores, peak, self._sampling)
+            narrow(left, peak, self._sampling)
             token = left.token(draw(weights(left.scores, peak, self._sampling.temperature), self._random.random()))
         self._penalties.count(token)
+        if self._constraint is not None and token not in self._end:
+            self._constraint.accept(token)
         return token
+
+    def _left(self, scores: Floats) -> Candidates:
+        """The tokens that the constraint allows."""
+        if self._constraint is None:
+            return Candidates(scores)
+        allowed = np.flatnonzero(np.frombuffer(self._constraint.allowed(), np.uint8, len(scores)))
+        if not len(allowed):
+            raise EngineFailure("the constraint leaves no token")
+        return Candidates(scores[allowed], allowed)
 
     def close(self) -> None:
         self._closed = True

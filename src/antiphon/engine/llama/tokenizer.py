@@ -43,8 +43,9 @@ class LlamaTokenizer:
         self._ffi, self._c, self._vocab = model.library.ffi, model.library.c, model.vocab
         self._size: int = self._c.llama_vocab_n_tokens(self._vocab)
         self._cuts_runs: bool = self._c.llama_vocab_type(self._vocab) == self._c.LLAMA_VOCAB_TYPE_BPE
-        self.end: frozenset[int] = frozenset(t for t in range(self._size) if self._c.llama_vocab_is_eog(self._vocab, t))
-        control = (t for t in range(self._size) if t in self.end or self._is_control(t))
+        ids = range(self._size)
+        self._end = frozenset(token for token in ids if self._c.llama_vocab_is_eog(self._vocab, token))
+        control = (token for token in ids if token in self._end or self._is_control(token))
         self._control = MappingProxyType({t: self.piece(t).decode("utf-8", "replace") for t in control})
         spellings = sorted(filter(None, self._control.values()), key=len, reverse=True)
         self._spelled = re.compile("|".join(map(re.escape, spellings)) or "(?!)")
@@ -57,6 +58,10 @@ class LlamaTokenizer:
     @property
     def bos(self) -> int | None:
         return self._c.llama_vocab_bos(self._vocab) if self._c.llama_vocab_get_add_bos(self._vocab) else None
+
+    @property
+    def end(self) -> frozenset[int]:
+        return self._end
 
     @property
     def control(self) -> Mapping[int, str]:

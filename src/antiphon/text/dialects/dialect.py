@@ -58,6 +58,7 @@ class OwnForm(Struct, frozen=True):
     """Of `(tools, calls, control, reasoning_open)`, as `Dialect.parser`."""
     grammar: Callable[[Lark, Wanted], str]
     """An expression for the whole output."""
+    markers: tuple[str, ...] = ()
 
 
 class Dialect(Struct, frozen=True, kw_only=True):
@@ -70,12 +71,21 @@ class Dialect(Struct, frozen=True, kw_only=True):
     parts: frozenset[str] = frozenset()  # control tokens that are only parts of markers, and are read as their spelling
     own: OwnForm | None = None
 
-    def parser(self, *, tools: Tools, calls: bool, control: Collection[str], reasoning_open: bool) -> Parser:
+    def parser(
+        self,
+        *,
+        tools: Tools,
+        calls: bool,
+        control: Collection[str],
+        reasoning_open: bool,
+        one_value: bool = False,
+    ) -> Parser:
         """A parser for one output.
 
         `tools`: the declared ones; a call of another one is text. Without `calls`, so are the markers of calls.
         `control`: the spellings of the vocabulary's control tokens; a marker among them counts only as that token.
-        `reasoning_open`: the template has already opened a thinking block.
+        `reasoning_open`: the template has already opened a thinking block. `one_value`: the visible text is one JSON
+        value, in whose strings nothing is a marker.
         """
         if self.own is not None:
             return self.own.parser(tools, calls, control, reasoning_open)
@@ -88,11 +98,15 @@ class Dialect(Struct, frozen=True, kw_only=True):
             thinking = Thinking(outside, self.thinking, control)
             markings = _with_block(markings, self.thinking, thinking)
             start = thinking if reasoning_open else outside
-        outside.connect(replace(markings, passed=self.passed, control=control))
+        outside.connect(replace(markings, passed=self.passed, control=control, one_value=one_value))
         plain = not markings.bodies and markings.bare_body is None and not self.passed
-        return Machine(Verbatim() if plain else start, outside.flow, self._markers(), self.parts)
+        return Machine(Verbatim() if plain else start, outside.flow, self.markers, self.parts)
 
-    def _markers(self) -> frozenset[str]:
+    @property
+    def markers(self) -> frozenset[str]:
+        """Every marker."""
+        if self.own is not None:
+            return frozenset(self.own.markers)
         calling = self.calling
         pairs = [self.thinking, calling and calling.tags, calling and calling.section]
         tags = {tag for pair in pairs if pair for tag in (pair.opening, pair.closing)}

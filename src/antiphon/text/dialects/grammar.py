@@ -20,6 +20,8 @@ from antiphon.text.dialects.states import Tags
 from antiphon.text.lark import Lark
 from antiphon.text.messages import ToolDefinition
 
+Thinking = Literal["none", "possible", "open"]  # "open": the prompt has opened a block
+
 # Around markers, where templates show one or two newlines.
 SPACE = r"\s{0,4}"
 
@@ -31,7 +33,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     calls: Literal["none", "allowed", "required"] = "none"
     several: bool = True  # more than one call
     schema: Mapping[str, Any] | None = None  # of the visible text, which is JSON then; None: it is free
-    thinking: Literal["none", "possible", "open"] = "none"  # "open": the prompt has opened a block
+    thinking: Thinking = "none"
 
     @property
     def free(self) -> bool:
@@ -90,13 +92,13 @@ class _Writer:
         if not _first(self._calling):
             return f"{self._block()} ({self._space} {self._all_calls(self._calling)} | {self._other_text()})"
         calls = f"{self._lark.until(_first(self._calling))} {self._behind_first(self._calling)}"
-        blocks = (
-            self._thinking and f"{self._lark.until(self._thinking.opening)} {self._lark.until(self._thinking.closing)}"
-        )
+        choices = [calls]
+        if self._thinking is not None:
+            opening, closing = self._lark.until(self._thinking.opening), self._lark.until(self._thinking.closing)
+            choices.append(f"{opening} {closing}")
         if self._wanted.several:
-            return f"({' | '.join(filter(None, [calls, blocks]))})* {self._lark.text()}"
-        before = f"({blocks})* " if blocks else ""
-        return f"{before}({calls} | {self._lark.text()})"
+            return f"({' | '.join(choices)})* {self._lark.text()}"
+        return f"{''.join(f'({block})* ' for block in choices[1:])}({calls} | {self._lark.text()})"
 
     def _other_text(self) -> str:
         """Text that does not begin as a call would that has no marker."""

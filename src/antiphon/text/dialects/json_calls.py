@@ -1,4 +1,4 @@
-"""Calls as JSON objects between tags: `{"name": ..., "arguments": {...}}`, or a list of them.
+"""Calls as JSON objects: `{"name": ..., "arguments": {...}}`, or a list of them, between tags or behind one.
 
 Rules
 * A call opens when its name is known and declared. From there on its arguments go out as the model writes them,
@@ -8,7 +8,11 @@ Rules
 * What cannot be read as a call before its name is known, and a call of a name that is not declared, is text, in order
   and complete. Such a call is followed to its end, so that nothing in its strings is taken for a tag.
 * What is not JSON behind the name ends the call; the text outside goes on there.
-* The first `name` counts, and the first of `arguments` and its alias `parameters`; other keys are skipped.
+* The first name counts, and the first arguments, each under any of its keys (`ROLES`); other keys are skipped.
+* An opening tag that ends with a bracket has opened the list. One with a code fence has opened that, and its end shows
+  nothing either.
+* Without an opening tag, an object is a call only if its first key may be one of a call (`FIRST_KEYS`): an answer that
+  is JSON is not held back until it ends.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ import re
 from collections.abc import Callable, Collection
 
 from antiphon.protocol.fragments import Arguments, Call, CallDone, Fragment
+from antiphon.text.dialects.fence import FENCE, FenceEnd
 from antiphon.text.dialects.flow import WHITESPACE
 from antiphon.text.dialects.json_values import Reading, StringDecoder, ValueReader
 from antiphon.text.dialects.machine import State
@@ -34,6 +39,11 @@ UNNAMED_LIMIT = 256 * 1024
 # Characters of a spelled key or name that are kept. Above the longest declared name (`namespace__name`: 130 characters)
 # with every one of them escaped (6 each): what is longer is neither a key nor a name of ours.
 WORD_LIMIT = 1024
+
+# What the grammar lets through between the parts of a call: a line break with the widest indentation that templates
+# show (8), and what stands round a colon.
+INDENT = r"[ \t\r\n]{0,16}"
+GAP = r"[ \t\r\n]?"
 
 _SOLID = re.compile(f"[^{WHITESPACE}]")
 _NO_MARKERS = Markers(())
@@ -87,15 +97,24 @@ class Role(enum.Enum):
     OTHER = enum.auto()
 
 
-ROLES = {"name": Role.NAME, "arguments": Role.ARGUMENTS, "parameters": Role.ARGUMENTS}
+ROLES = {
+    "name": Role.NAME,
+    "tool_name": Role.NAME,
+    "arguments": Role.ARGUMENTS,
+    "parameters": Role.ARGUMENTS,
+}
+FIRST_KEYS = {*ROLES, "type", "id"}
 
 
 class JsonCalls:
     """The state between the call tags."""
 
     __slots__ = (
+        "_bare",
         "_decoder",
         "_early",
+        "_fenced",
+        "_following",
         "_list",
         "_markers",
         "_mode",
@@ -118,7 +137,10 @@ class JsonCalls:
         self._outside = outside
         self._tags = tags
         self._tools = tools
-        self._markers = Markers({tags.opening, tags.closing}.difference(control))
+        self._markers = Markers({tags.opening, tags.closing}.difference(control, [""]))
+        self._bare = False  # no tag opened it
+        self._fenced = False  # the tag opened a code fence
+        self._following: State = outside  # who reads on at the end
         self._step = Step.END
         self._mode = Mode.CLOSED
         self._list = False
@@ -133,8 +155,11 @@ class JsonCalls:
         self._said = False  # whether the open call has shown arguments
 
     def enter(self, opening: str, out: list[Fragment]) -> State:
-        self._step = Step.START
-        self._list = False
+        self._list = opening.endswith("[")
+        self._step = Step.ELEMENT if self._list else Step.START
+        self._bare = not opening
+        self._fenced = FENCE in opening
+        self._following = self._outside
         self._value = None
         self._begin()
         self._keep(opening, out)
@@ -166,7 +191,7 @@ class JsonCalls:
             if self._value is not None:
                 at = self._read_value(self._value, text, at, end, out, markers)
             if self._step is Step.END:
-                return at, self._outside
+                return at, self._following
             if self._value is not None and self._value.reading is Reading.HALF:
                 break
         return at, self
@@ -236,17 +261,24 @@ class JsonCalls:
         self._step = Step.NEXT
         if self._role is Role.KEY:
             self._step = Step.COLON
-            role = ROLES.get(_spoken(self._word), Role.OTHER)
-            self._role = Role.OTHER if role in self._seen else role
-            self._seen.add(role)
+            self._take_key(_spoken(self._word), out)
         elif self._role is Role.NAME and self._mode is Mode.PENDING:
             self._take_name(_spoken(self._word), out)
+
+    def _take_key(self, key: str, out: list[Fragment]) -> None:
+        if self._bare and not self._seen and key not in FIRST_KEYS:
+            self._refuse(out)
+        role = ROLES.get(key, Role.OTHER)
+        self._role = Role.OTHER if role in self._seen else role
+        self._seen.add(role)
 
     def _take_name(self, name: str, out: list[Fragment]) -> None:
         if name not in self._tools:
             self._refuse(out)
             return
         self._mode = Mode.OPEN
+        if self._fenced:
+            self._following = FenceEnd(self._outside)
         self._raw.clear()
         self._outside.flow.restart()
         out.append(Call(name=name))
@@ -284,6 +316,7 @@ class JsonCalls:
     def _refuse(self, out: list[Fragment]) -> None:
         """It is no call."""
         self._mode = Mode.TEXT
+        self._following = self._outside
         self._outside.flow.add("".join(self._raw), out)
         self._raw.clear()
         self._early.clear()
@@ -314,16 +347,19 @@ def _spoken(word: str) -> str:
     return said
 
 
-def json_call(name: str, arguments: str) -> Callable[[Lark, ToolDefinition], str]:
-    """The grammar of a call as an object with these two keys."""
+def json_call(name: str, arguments: str, *, before: str = "", after: str = "") -> Callable[[Lark, ToolDefinition], str]:
+    """The grammar of a call as an object with these two keys.
+
+    `before` and `after`: regular expressions of what may stand before the one key and behind the value of the other.
+    """
 
     def call(lark: Lark, tool: ToolDefinition) -> str:
         parts = (
-            lark.matching(rf'\{{\s{{0,8}}"{name}"\s?:\s?'),
+            lark.matching(rf'{INDENT}\{{{INDENT}{before}"{name}"{GAP}:{GAP}'),
             lark.literal(json.dumps(tool.name)),
-            lark.matching(rf'\s?,\s{{0,8}}"{arguments}"\s?:\s?'),
+            lark.matching(rf'{GAP},{INDENT}"{arguments}"{GAP}:{GAP}'),
             lark.arguments(tool),
-            lark.matching(r"\s{0,8}\}"),
+            lark.matching(rf"{after}{INDENT}\}}"),
         )
         return " ".join(parts)
 

@@ -41,6 +41,7 @@ class Markings(Struct, frozen=True, kw_only=True):
     bare: str = ""  # what calls without a marker begin with
     bare_body: Body | None = None
     control: Collection[str] = ()
+    one_value: bool = False  # the visible text is one JSON value: once it has begun, nothing in it is a marker
 
 
 class Outside:
@@ -54,7 +55,7 @@ class Outside:
     behind another call a semicolon separates too.
     """
 
-    __slots__ = ("_bare", "_bare_body", "_bodies", "_closings", "_markers", "_passed", "flow")
+    __slots__ = ("_bare", "_bare_body", "_bodies", "_closings", "_markers", "_one_value", "_passed", "flow")
 
     reasoning = False
 
@@ -65,19 +66,28 @@ class Outside:
         self._passed: Collection[str] = ()
         self._bare = ""
         self._bare_body: Body | None = None
+        self._one_value = False
         self._markers = Markers(())
 
     def connect(self, markings: Markings) -> None:
         """What can open here."""
         self._bodies, self._closings, self._passed = markings.bodies, markings.closings, markings.passed
-        self._bare, self._bare_body = markings.bare, markings.bare_body
+        self._bare, self._bare_body, self._one_value = markings.bare, markings.bare_body, markings.one_value
         every = {*self._bodies, *self._closings, *self._passed}
         self._markers = Markers(every.difference(markings.control))
 
     def read(self, text: str, at: int, out: list[Fragment]) -> tuple[int, State]:
+        if self._one_value and self._in_value(text, at):
+            return len(text), self.literal(text[at:], out)
         if self._bare_body is not None and not self.flow.begun:
             return self._read_start(self._bare_body, text, at, out)
         return self._read_on(text, at, out)
+
+    def _in_value(self, text: str, at: int) -> bool:
+        """Whether the text goes on with a value, or begins with one."""
+        at = _SPACE.match(text, at).end()  # type: ignore[union-attr]
+        begins = at < len(text) and not self._markers.stands_at(text, at) and not self._markers.half_at(text, at)
+        return self.flow.begun or begins
 
     def _read_start(self, body: Body, text: str, at: int, out: list[Fragment]) -> tuple[int, State]:
         """Reads where a call without a marker may begin."""

@@ -1,0 +1,103 @@
+"""Grammars as constraints on the tokens of a vocabulary."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from antiphon.engine.base import EngineFailure
+from antiphon.engine.byte_tokenizer import ByteTokenizer
+from antiphon.text.constraint import (
+    GRAMMAR_LIMIT,
+    KEPT,
+    REASON_LIMIT,
+    GrammarConstraint,
+    GrammarRefused,
+    Grammars,
+    fault,
+)
+from antiphon.text.lark import Lark
+from tests.text.vocabulary import EndingTokenizer
+
+TOKENIZER = EndingTokenizer(("<|a|>", "<|b|>"))
+GRAMMARS = Grammars(TOKENIZER)
+
+
+def allowed(constraint: GrammarConstraint) -> set[int]:
+    return set(np.flatnonzero(np.frombuffer(constraint.allowed(), np.uint8)).tolist())
+
+
+def grammar(expression: str) -> str:
+    return Lark(TOKENIZER.control).grammar(expression)
+
+
+def test_what_may_come_next_is_what_the_grammar_says() -> None:
+    constraint = GRAMMARS.constraint(grammar('"ab" | "ac"'))
+    assert allowed(constraint) == {ord("a")}
+    assert not constraint.may_end
+    assert constraint.accept(ord("a"))
+    assert allowed(constraint) == {ord("b"), ord("c")}
+    assert constraint.accept(ord("c"))
+    assert constraint.may_end
+    assert allowed(constraint) == TOKENIZER.end
+
+
+def test_a_token_that_must_not_come_is_told_and_nothing_follows_it() -> None:
+    constraint = GRAMMARS.constraint(grammar('"ab"'))
+    assert not constraint.accept(ord("b"))
+    assert not constraint.accept(ord("a"))
+    assert not constraint.may_end
+    with pytest.raises(EngineFailure, match="cannot be followed"):
+        constraint.allowed()
+
+
+def test_control_tokens_are_symbols_and_their_spelling_is_not() -> None:
+    a, b = TOKENIZER.encode("<|a|><|b|>", control=True)
+    lark = Lark(TOKENIZER.control)
+    constraint = GRAMMARS.constraint(lark.grammar(f"{lark.spelled('x<|a|>y')} {lark.text()}"))
+    assert constraint.accept(ord("x"))
+    assert allowed(constraint) == {a}
+    assert constraint.accept(a)
+    assert constraint.accept(ord("y"))
+    assert allowed(constraint).isdisjoint({a, b})
+    assert all(constraint.accept(token) for token in b"<|b|>")
+
+
+def test_requests_of_one_grammar_do_not_see_each_other() -> None:
+    text = grammar('"ab"')
+    first, second = GRAMMARS.constraint(text), GRAMMARS.constraint(text)
+    assert first.accept(ord("a"))
+    assert allowed(second) == {ord("a")}
+
+
+def test_a_vocabulary_without_an_end_can_be_constrained() -> None:
+    tokenizer = ByteTokenizer(())
+    constraint = Grammars(tokenizer).constraint(Lark({}).grammar('"a"'))
+    assert constraint.accept(ord("a"))
+    assert constraint.may_end
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["start: nowhere", "start: /(?=a)/", "", grammar(f'"{"x" * GRAMMAR_LIMIT}"')],
+    ids=["name", "look", "none", "long"],
+)
+def test_what_the_engine_cannot_take_is_refused_with_a_reason(text: str) -> None:
+    with pytest.raises(GrammarRefused) as refused:
+        GRAMMARS.constraint(text)
+    assert 0 < len(str(refused.value)) <= REASON_LIMIT + 3
+    assert "\n" not in str(refused.value)
+
+
+def test_faults_are_found_without_a_vocabulary() -> None:
+    lark = Lark({})
+    assert fault(lark.grammar(lark.json({"type": "object", "properties": {"a": {"type": "integer"}}}))) is None
+    assert fault(lark.grammar(lark.json({"type": "string", "pattern": "(?=a)b"}))) is not None
+    assert fault(lark.grammar(lark.json(False))) is not None
+
+
+def test_only_so_many_grammars_are_kept() -> None:
+    grammars = Grammars(TOKENIZER)
+    for n in range(KEPT + 1):
+        grammars.constraint(grammar(f'"{n}"'))
+    assert len(grammars._compiled) == KEPT

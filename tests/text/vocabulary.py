@@ -1,0 +1,24 @@
+"""A vocabulary for tests of grammars: the bytes, some control tokens, and an end-of-generation token."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from antiphon.engine.byte_tokenizer import ByteTokenizer
+
+END = "<|end|>"
+
+
+class EndingTokenizer(ByteTokenizer):
+    """A `ByteTokenizer` whose last control token ends the generation."""
+
+    def __init__(self, control: Sequence[str] = ()) -> None:
+        super().__init__((*control, END))
+
+    @property
+    def end(self) -> frozenset[int]:  # type: ignore[override]
+        return frozenset({self.size - 1})
+
+
+def spelled(control: Mapping[int, str]) -> dict[str, int]:
+    return {spelling: token for token, spelling in control.items()}
