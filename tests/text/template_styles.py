@@ -139,3 +139,14 @@ STERN = """\
     {{- '<|' + m.role + '|>' + m.content }}
 {%- endfor %}
 {{- '<|effort ' + (reasoning_effort | default('high')) + '|><|assistant|>' }}"""
+
+# Tools are a text in the system message; calls are not shown.
+PHI = """\
+{%- for m in messages %}
+    {%- if m.role == 'system' and 'tools' in m and m.tools is not none %}
+        {{- '<|system|>' + m.content + '<|tool|>' + m.tools + '<|/tool|><|end|>' }}
+    {%- else %}
+        {{- '<|' + m.role + '|>' + m.content + '<|end|>' }}
+    {%- endif %}
+{%- endfor %}
+{{- '<|assistant|>' }}"""

@@ -279,3 +279,11 @@ def test_both_switches_are_set() -> None:
 
 def test_an_unknown_effort_sets_no_word() -> None:
     assert made(styles.STERN).thinking_kwargs("wildly") is None
+
+
+def test_an_effort_that_counts_only_while_thinking_is_found() -> None:
+    source = (
+        "{{ messages[0].content }}{% if thinking %}<think>{% if reasoning_effort == 'max' %}!{% endif %}{% endif %}"
+    )
+    assert thinking(source)["max"] == {"thinking": True, "reasoning_effort": "max"}
+    assert made(source).render(HELLO, (), kwargs={"thinking": True, "reasoning_effort": "max"}) == "Hello<think>!"

@@ -9,9 +9,26 @@ from itertools import pairwise
 import pytest
 
 from antiphon.text.capabilities import CallForm, Capabilities, TextWithCalls
-from antiphon.text.messages import Message, ToolCall, ToolDefinition
+from antiphon.text.messages import Message, ToolDefinition
 from antiphon.text.template import ChatTemplate, TemplateError, opens_reasoning
+from antiphon.text.template_spelling import SPELLINGS
 from tests.text import template_styles as styles
+from tests.text.conversations import (
+    CONVERSATIONS,
+    MOVED,
+    SPLIT,
+    SYSTEM,
+    SYSTEM2,
+    TEXT,
+    TEXT2,
+    TOOL_WORDS,
+    TOOLS,
+    USER,
+    USER2,
+    call,
+    needles,
+    result,
+)
 
 STYLES = {
     "builtin": None,
@@ -22,9 +39,8 @@ STYLES = {
     "deepseek": styles.DEEPSEEK,
     "parts": styles.PARTS,
     "stern": styles.STERN,
+    "phi": styles.PHI,
 }
-PARAMETERS = {"type": "object", "properties": {"PARAM": {"type": "string"}}}
-TOOLS = [ToolDefinition("FN", "DESCRIPTION", PARAMETERS), ToolDefinition("BARE")]
 
 
 def made(style: str) -> ChatTemplate:
@@ -34,67 +50,13 @@ def made(style: str) -> ChatTemplate:
 TEMPLATES = {style: made(style) for style in STYLES}
 
 
-def call(number: int, arguments: str | None = None) -> ToolCall:
-    text = f'{{"KEY{number}": "VAL{number}"}}' if arguments is None else arguments
-    return ToolCall(f"call_{number:024}", "FN", text)
-
-
-def result(number: int) -> Message:
-    return Message("tool", f"RES{number}", call_id=call(number).id)
-
-
-SYSTEM, SYSTEM2 = Message("system", "SYS1"), Message("system", "SYS2")
-USER, USER2 = Message("user", "USR1"), Message("user", "USR2")
-TEXT, TEXT2 = Message("assistant", "TXT1"), Message("assistant", "TXT2")
-
-CONVERSATIONS = {
-    "one message": [USER],
-    "several leading system messages": [SYSTEM, SYSTEM2, USER],
-    "system message in the middle": [SYSTEM, USER, TEXT, SYSTEM2, USER2],
-    "system message in the middle only": [USER, TEXT, SYSTEM, USER2],
-    "system message at the end": [SYSTEM, USER, SYSTEM2],
-    "system messages alone": [SYSTEM, SYSTEM2],
-    "same role twice": [USER, USER2, TEXT, TEXT2, Message("user", "USR3")],
-    "tool loop running": [SYSTEM, USER, Message("assistant", calls=(call(1),)), result(1)],
-    "tool loop done": [SYSTEM, USER, Message("assistant", calls=(call(1),)), result(1), TEXT2, USER2],
-    "text and call": [USER, Message("assistant", "TXT1", calls=(call(1),)), result(1), TEXT2, USER2],
-    "text, then call": [USER, TEXT, Message("assistant", calls=(call(1),)), result(1)],
-    "several calls": [USER, Message("assistant", calls=(call(1), call(2))), result(1), result(2), TEXT2, USER2],
-    "results out of order": [USER, Message("assistant", calls=(call(1), call(2))), result(2), result(1)],
-    "loop of loops": [
-        USER,
-        Message("assistant", "TXT1", calls=(call(1), call(2))),
-        result(1),
-        result(2),
-        SYSTEM,
-        Message("assistant", "TXT2", calls=(call(3),)),
-        result(3),
-    ],
-    "interrupted loop": [USER, Message("assistant", calls=(call(1),)), result(1), USER2],
-    "broken arguments": [USER, Message("assistant", calls=(call(1, '{"KEY1": VAL1'),)), result(1)],
-    "arguments that are no object": [USER, Message("assistant", calls=(call(1, "VAL1"),)), result(1)],
-}
-
-
-# Where calls stand alone, each is followed by its own result.
-REORDERED = ("several calls", "results out of order", "loop of loops")
-
-
-def needles(messages: list[Message]) -> list[str]:
-    found: list[str] = []
-    for message in messages:
-        found.append(message.content)
-        found += [word for c in message.calls for word in [c.name, *re.findall(r"KEY\d|VAL\d", c.arguments)]]
-    return [needle for needle in found if needle]
-
-
 @pytest.mark.parametrize("tools", [[], TOOLS], ids=["no tools", "tools"])
 @pytest.mark.parametrize("conversation", CONVERSATIONS)
 @pytest.mark.parametrize("style", STYLES)
 def test_nothing_is_lost(style: str, conversation: str, tools: list[ToolDefinition]) -> None:
     messages = CONVERSATIONS[conversation]
     prompt = TEMPLATES[style].render(messages, tools, kwargs={})
-    expected = needles(messages) + (["FN", "DESCRIPTION", "PARAM", "BARE"] if tools else [])
+    expected = needles(messages) + (TOOL_WORDS if tools else [])
     assert [needle for needle in expected if needle not in prompt] == []
 
 
@@ -104,7 +66,8 @@ def test_nothing_is_said_twice_and_the_dialogue_keeps_its_order(style: str, conv
     messages = CONVERSATIONS[conversation]
     prompt = TEMPLATES[style].render(messages, [], kwargs={})
     assert [needle for needle in needles(messages) if needle != "FN" and prompt.count(needle) != 1] == []
-    if TEMPLATES[style].capabilities.several_calls or conversation not in REORDERED:
+    split = () if TEMPLATES[style].capabilities.several_calls else SPLIT
+    if conversation not in (*MOVED, *split):
         dialogue = needles([message for message in messages if message.role != "system"])
         places = [prompt.index(needle) for needle in dialogue if needle != "FN"]
         assert all(before < after for before, after in pairwise(places))
@@ -116,6 +79,7 @@ PROBED = {
     "llama3": Capabilities(reasoning_key=None, text_with_calls=TextWithCalls.APART, several_calls=False),
     "gemma": Capabilities(
         alternates=True,
+        user_first=True,
         system=False,
         later_systems=False,
         tools=False,
@@ -125,13 +89,14 @@ PROBED = {
     ),
     "mistral": Capabilities(
         alternates=True,
+        user_first=True,
         system=False,
         several_leading_systems=False,
         later_systems=False,
         tools=False,
         short_call_ids=True,
         reasoning_key=None,
-        text_with_calls=TextWithCalls.SPELLED,
+        text_with_calls=TextWithCalls.TWO_TURNS,
     ),
     "deepseek": Capabilities(
         several_leading_systems=False, later_systems=False, tools=False, calls=CallForm.TEXT, reasoning_key=None
@@ -146,6 +111,7 @@ PROBED = {
         effort_switch="reasoning_effort",
         efforts=("low", "high"),
     ),
+    "phi": Capabilities(system_tools=True, calls=CallForm.NONE, reasoning_key=None),
 }
 
 
@@ -252,12 +218,29 @@ def test_a_template_that_walks_whole_schemas_gets_whole_ones() -> None:
     template = ChatTemplate(source, bos_token="", eos_token="", now=datetime.now)
     assert template.capabilities.full_schemas
     assert template.capabilities.empty_tools
-    odd = [ToolDefinition("F", "", {"properties": {"a": {"type": "integer"}}}), ToolDefinition("G")]
-    assert template.render([USER], odd, kwargs={}) == "FaintegerFalseGUSR1"
+    kinds = {
+        "a": {"type": "integer"},
+        "b": {"type": ["null", "number"]},
+        "c": {"type": []},
+        "d": True,
+        "e": {"anyOf": []},
+    }
+    odd = [ToolDefinition("F", "", {"properties": kinds}), ToolDefinition("G")]
+    shown = "aintegerFalsebnumberFalsecstringFalsedstringFalseestringFalse"
+    assert template.render([USER], odd, kwargs={}) == f"F{shown}GUSR1"
     with pytest.raises(TemplateError):  # no object, nothing to fill in: the template's own failure
-        template.render([USER], [ToolDefinition("F", "", {"properties": {"a": True}})], kwargs={})
-    with pytest.raises(TemplateError):
         template.render([USER], [ToolDefinition("F", "", {"properties": []})], kwargs={})
+
+
+def test_objects_whose_further_properties_are_walked_have_them() -> None:
+    source = "{% for t in tools %}{% for k, v in t.function.parameters.properties.items() %}{{ k + v.type }}"
+    source += "{% if v.type == 'object' %}{{ v.additionalProperties.type is iterable }}{% endif %}{% endfor %}"
+    source += (
+        "{{ t.function.name + t.function.description }}{% endfor %}{% for m in messages %}{{ m.content }}{% endfor %}"
+    )
+    template = ChatTemplate(source, bos_token="", eos_token="", now=datetime.now)
+    tool = ToolDefinition("F", "", {"properties": {"a": {"type": "object"}}})
+    assert template.render([USER], [tool], kwargs={}) == "aobjectTrueFUSR1"
 
 
 def test_reasoning_and_neighbours_are_merged_together() -> None:
@@ -285,3 +268,106 @@ def test_a_template_that_shows_no_message_is_left_as_able_as_can_be() -> None:
     template = ChatTemplate("Always the same.", bos_token="", eos_token="", now=datetime.now)
     assert template.render([SYSTEM, USER], TOOLS, kwargs={}) == "Always the same."
     assert not template.capabilities.content_parts
+
+
+def test_results_stand_behind_their_calls_in_their_order() -> None:
+    messages = [USER, Message("assistant", calls=(call(1), call(2))), result(2), USER2, result(1), TEXT]
+    prompt = TEMPLATES["qwen"].render(messages, [], kwargs={})
+    places = [prompt.index(word) for word in ("VAL1", "VAL2", "RES1", "RES2", "USR2", "TXT1")]
+    assert places == sorted(places)
+
+
+def test_a_result_belongs_to_the_last_call_of_its_id() -> None:
+    again = Message("assistant", calls=(call(1, '{"KEY2": "VAL2"}'),))
+    first, second = result(1), Message("tool", "RES2", call_id=call(1).id)
+    messages = [USER, Message("assistant", calls=(call(1),)), first, USER2, again, second]
+    prompt = TEMPLATES["qwen"].render(messages, [], kwargs={})
+    places = [prompt.index(word) for word in ("VAL1", "RES1", "USR2", "VAL2", "RES2")]
+    assert places == sorted(places)
+
+
+def test_a_user_who_has_not_begun_gets_a_placeholder_where_the_template_insists() -> None:
+    prompt = TEMPLATES["gemma"].render([TEXT, USER], [], kwargs={})
+    assert prompt.startswith(
+        "<s><start_of_turn>user\n(the conversation starts)<end_of_turn>\n<start_of_turn>model\nTXT1"
+    )
+    assert "starts" not in TEMPLATES["qwen"].render([TEXT, USER], [], kwargs={})
+
+
+def test_a_template_that_demands_some_word_of_the_user_gets_one() -> None:
+    source = "{% if 'user' not in messages | map(attribute='role') %}{{ raise_exception('No user.') }}{% endif %}"
+    source += "{% for m in messages %}{{ m.role }}: {{ m.content }};{% endfor %}"
+    template = ChatTemplate(source, bos_token="", eos_token="", now=datetime.now)
+    assert template.render([SYSTEM], [], kwargs={}) == "system: SYS1;user: (the conversation starts);"
+    assert template.render([TEXT, USER], [], kwargs={}).endswith("assistant: TXT1;user: USR1;")
+
+
+def test_text_beside_calls_is_a_turn_of_its_own_where_turns_are_counted_and_calls_hide_text() -> None:
+    messages = [USER, Message("assistant", "TXT1", calls=(call(1),)), result(1), TEXT2, USER2]
+    prompt = TEMPLATES["mistral"].render(messages, [], kwargs={})
+    assert "[/INST]TXT1</s>[INST](continue)[/INST][TOOL_CALLS]" in prompt
+    assert "<tool_call>" not in prompt
+
+
+# Tools are shown and calls are not.
+HALF = "{{ tools | tojson }}{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+
+
+def test_calls_that_the_template_hides_are_written_in_the_family_s_form() -> None:
+    template = ChatTemplate(HALF, bos_token="", eos_token="", now=datetime.now, spelling=SPELLINGS["granite"])
+    messages = [USER, Message("assistant", "TXT1", calls=(call(1, '{"a":1}'), call(2, '{"b":2}')))]
+    prompt = template.render(messages, TOOLS, kwargs={})
+    spelled = '<|tool_call|>[{"name": "FN", "arguments": {"a":1}}, {"name": "FN", "arguments": {"b":2}}]'
+    assert prompt.endswith(f"<user>USR1<assistant>TXT1\n{spelled}")
+    assert prompt.count("DESCRIPTION") == 1
+
+
+def test_tools_that_the_template_hides_are_taught_in_the_family_s_form() -> None:
+    template = ChatTemplate(
+        styles.DEEPSEEK, bos_token="", eos_token="", now=datetime.now, spelling=SPELLINGS["deepseek-v3.1"]
+    )
+    prompt = template.render([USER], TOOLS, kwargs={})
+    example = '{"an argument\'s name": "its value"}'
+    assert f"\n<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>the function's name<｜tool▁sep｜>{example}" in prompt
+    assert "Write several calls in one section" in prompt
+
+
+def test_a_template_that_is_not_asked_to_show_calls_is_given_neither_tools_nor_calls() -> None:
+    template = ChatTemplate(styles.LLAMA3, bos_token="", eos_token="", now=datetime.now, own_calls=False)
+    assert not template.capabilities.own_calls
+    prompt = template.render([USER, Message("assistant", calls=(call(1), call(2))), result(1)], TOOLS, kwargs={})
+    assert "You can call functions." in prompt
+    assert prompt.count("<tool_call>") == 3
+    assert '"parameters": {"KEY1"' not in prompt
+
+
+def test_thinking_that_the_template_hides_is_written_between_the_family_s_markers() -> None:
+    template = ChatTemplate(HALF, bos_token="", eos_token="", now=datetime.now, spelling=SPELLINGS["mistral"])
+    messages = [USER, Message("assistant", "TXT1", reasoning="WHY1")]
+    assert template.render(messages, [], kwargs={}).endswith("<assistant>[THINK]WHY1[/THINK]TXT1")
+
+
+def test_thinking_that_nobody_can_write_is_left_out() -> None:
+    template = ChatTemplate(HALF, bos_token="", eos_token="", now=datetime.now, spelling=SPELLINGS["gpt-oss"])
+    messages = [USER, Message("assistant", "TXT1", reasoning="WHY1")]
+    assert template.render(messages, [], kwargs={}).endswith("<user>USR1<assistant>TXT1")
+
+
+def test_thinking_is_left_to_a_template_that_shows_it_only_when_it_thinks() -> None:
+    source = "{% for m in messages %}{% if thinking and m.reasoning %}({{ m.reasoning }}){% endif %}{{ m.content }}"
+    source += (
+        "{% for c in m.tool_calls %}{{ c.function | tojson }}{% endfor %}{% endfor %}{% if thinking %}...{% endif %}"
+    )
+    template = ChatTemplate(source, bos_token="", eos_token="", now=datetime.now)
+    assert template.capabilities.reasoning_key == "reasoning"
+    messages = [USER, Message("assistant", "TXT1", reasoning="WHY1")]
+    assert template.render(messages, [], kwargs={"thinking": True}) == "USR1(WHY1)TXT1..."
+    assert template.render(messages, [], kwargs={}) == "USR1TXT1"
+
+
+def test_tools_that_belong_into_the_system_message_make_one_if_there_is_none() -> None:
+    tools = '[{"name": "BARE", "description": "", "parameters": {"type": "object", "properties": {}}}]'
+    for messages, system in (([USER], ""), ([SYSTEM, USER], "SYS1")):
+        prompt = TEMPLATES["phi"].render(messages, [ToolDefinition("BARE")], kwargs={})
+        assert prompt == f"<|system|>{system}<|tool|>{tools}<|/tool|><|end|><|user|>USR1<|end|><|assistant|>"
+    assert TEMPLATES["phi"].render([USER], [], kwargs={}) == "<|user|>USR1<|end|><|assistant|>"

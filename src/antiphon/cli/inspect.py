@@ -20,7 +20,7 @@ from antiphon.hub.base import few, one_line
 from antiphon.text.capabilities import CallForm, Capabilities, TextWithCalls
 from antiphon.text.detect import Origin, fit
 from antiphon.text.messages import Message, ToolDefinition
-from antiphon.text.prompt import build_prompt
+from antiphon.text.prompt import Prompt, build_prompt
 from antiphon.text.template import TemplateError
 
 SAMPLE = [Message("system", "You are a helpful assistant."), Message("user", "What is the weather in Paris?")]
@@ -93,7 +93,8 @@ def report_on(described: Description, now: Callable[[], datetime]) -> Report:
     info, tokenizer = described.info, described.tokenizer
     control = list(tokenizer.control.values())
     found = fit(info.chat_template, control, bos_token=info.bos_token, eos_token=info.eos_token, now=now)
-    prompt, refusal = None, None
+    prompt: Prompt | None = None
+    refusal: str | None = None
     try:
         prompt = build_prompt(found.template, tokenizer, SAMPLE, [SAMPLE_TOOL], {})
     except TemplateError as error:
@@ -112,7 +113,7 @@ def report_on(described: Description, now: Callable[[], datetime]) -> Report:
         control_tokens=control,
         has_template=info.chat_template is not None,
         capabilities=found.template.capabilities,
-        sample_prompt=prompt and prompt.text,
+        sample_prompt=prompt.text if prompt else None,
         sample_tokens=len(prompt.tokens) if prompt else 0,
         refusal=refusal,
     )
