@@ -115,17 +115,14 @@ class KeyedCalls:
             self._say(self._values.rest(), out)
 
     def _read(self, text: str, at: int, out: list[Fragment], *, literal: bool) -> tuple[int, State]:
-        while at < len(text):
-            match self._step:
-                case Step.HEAD:
-                    at = self._read_head(text, at, out)
-                case Step.ARGUMENTS:
-                    at = self._read_arguments(text, at, out, literal=literal)
-                    if self._values.reading is Reading.HALF:
-                        break
-                case Step.BETWEEN:
-                    at = self._read_between(text, at)
-                case Step.END:
+        while at < len(text) and self._step is not Step.END:
+            if self._step is Step.HEAD:
+                at = self._read_head(text, at, out)
+            elif self._step is Step.BETWEEN:
+                at = self._read_between(text, at)
+            else:
+                at = self._read_arguments(text, at, out, literal=literal)
+                if self._values.reading is Reading.HALF:
                     break
         return at, self._outside if self._step is Step.END else self
 
