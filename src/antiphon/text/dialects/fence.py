@@ -33,7 +33,7 @@ class FenceEnd:
         return start, self if FENCE.startswith(text[start:]) else self._outside
 
     def literal(self, text: str, out: list[Fragment]) -> State:
-        return self._outside.literal(text, out)
+        return self._outside.literal(text, out) if text else self
 
     def marker(self, marker: str, out: list[Fragment]) -> State | None:
         return self._outside.marker(marker, out)
