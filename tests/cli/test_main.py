@@ -8,7 +8,18 @@ import sys
 from antiphon import __version__
 from tests.cli.processes import antiphon, environment
 
-HEAVY = ["numpy", "xllamacpp", "cffi", "huggingface_hub", "starlette", "uvicorn", "jinja2", "asyncio", "httpx"]
+HEAVY = [
+    "numpy",
+    "xllamacpp",
+    "cffi",
+    "cryptography",
+    "huggingface_hub",
+    "starlette",
+    "uvicorn",
+    "jinja2",
+    "asyncio",
+    "httpx",
+]
 
 
 def test_version_and_help() -> None:

@@ -41,6 +41,7 @@ BAD = {
     "max-queue": ["0", "x"],
     "api-key": ["", "with blank", "ключ", "a,,b"],
     "api-key-file": ["/no/such/file", "."],
+    "state-key": ["/no/such/file", "."],
     "body-limit": ["0", "32MiB"],
     "keepalive-seconds": ["0", "nan", "inf", "-1", "soon"],
     "reasoning-events": ["anthropic", ""],

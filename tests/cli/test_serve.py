@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 
 from antiphon.cli.errors import CommandError
@@ -66,6 +67,26 @@ def test_the_key_is_asked_for(script: Path) -> None:
     with serving("--engine", "scripted", "--script", str(script), "--api-key", "k") as (_, url):
         assert "401" in refused(antiphon("ask", "Hello?", "--url", url), 1)
         assert antiphon("ask", "Hello?", "--url", url, "--api-key", "k").stdout == "Hello there\n"
+
+
+def test_servers_of_one_user_open_what_either_has_sealed(script: Path) -> None:
+    script.write_text(json.dumps({"turns": [{"steps": ["<think>So</think>", "Yes"]}]}))
+    scripted = ("--engine", "scripted", "--script", str(script))
+    with serving(*scripted) as (_, one), serving(*scripted) as (_, other):
+        body = {"input": "Hi", "include": ["reasoning.encrypted_content"]}
+        thought = httpx.post(f"{one}/v1/responses", json=body).json()["output"][0]
+        again = {"input": [{**thought, "content": None}, {"role": "user", "content": "Hi"}]}
+        answers = [httpx.post(f"{url}/v1/responses", json=again) for url in (one, other)]
+    assert [answer.status_code for answer in answers] == [200, 200], answers[-1].text
+
+
+def test_a_state_key_that_cannot_be_used(script: Path, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_bytes(b"secret")
+    key.chmod(0o600)
+    result = antiphon("serve", "--engine", "scripted", "--script", str(script), "--state-key", str(key), "--port", "0")
+    line = refused(result, 2)
+    assert line.startswith(f"--state-key (ANTIPHON_STATE_KEY): {key} holds no key")
 
 
 def test_a_port_in_use(script: Path) -> None:
