@@ -127,6 +127,18 @@ def test_the_tool_of_a_namespace_has_both_names() -> None:
     assert tool.name == "files__list"
 
 
+def test_a_custom_tool_of_a_namespace_is_called_as_the_model_knows_it() -> None:
+    """As the toolbox names it and the model writes it, so that the prompt shows calls as they were made."""
+    custom = {"type": "custom_tool_call", "call_id": "a", "namespace": "files", "name": "patch", "input": "é\t"}
+    (message,) = turns([custom])
+    assert message.calls == (ToolCall("a", "files__patch", '{"input":"é\\t"}'),)
+
+
+def test_tools_among_the_items_are_no_turns() -> None:
+    tools = {"type": "additional_tools", "tools": [{"type": "function", "name": "f"}]}
+    assert turns([tools, USER, tools, SAID, tools, call("a"), output("a")]) == [HI, assistant("well", A), result("a")]
+
+
 def test_arguments_stay_the_model_s_own_text() -> None:
     text = '{"city":  "Paris", '
     assert turns([call("a", arguments=text)])[0].calls[0].arguments == text

@@ -12,9 +12,6 @@ from msgspec import Struct
 CONTROLS = frozenset(map(chr, range(0x20)))
 SPECIAL = CONTROLS | {'"', "\\"}
 
-# Groups within groups. What people write stays below ten; each level costs the readers some frames of the stack.
-MAX_NESTING = 32
-
 
 class Literal(Struct, frozen=True):
     """Exactly this text."""
@@ -73,19 +70,13 @@ class Name(Struct, frozen=True):
     name: str
 
 
-class Token(Struct, frozen=True):
-    """A token of Lark in a rule: what the grammar ignores may stand before it."""
-
-    part: Pattern
-
-
 class Anchor(Struct, frozen=True):
     """The start of the text, or its end; no character."""
 
     start: bool
 
 
-Pattern = Literal | Chars | Chain | Choice | Repeat | Both | Not | Name | Token | Anchor
+Pattern = Literal | Chars | Chain | Choice | Repeat | Both | Not | Name | Anchor
 
 EMPTY = Chain()
 ANY_TEXT = Repeat(Chars(r"[\s\S]", SPECIAL), 0, None)
@@ -94,7 +85,7 @@ ANY_TEXT = Repeat(Chars(r"[\s\S]", SPECIAL), 0, None)
 class Grammar(NamedTuple):
     """Definitions by name, one of which is `start`; names that begin with a small letter are rules, others terminals.
 
-    `ignored` may stand before every token of a rule, and at the end.
+    `ignored` may stand at the end; where else it may, the rules say.
     """
 
     definitions: dict[str, Pattern]
@@ -105,10 +96,11 @@ def chain(parts: Iterable[Pattern]) -> Pattern:
     """The parts as one pattern, literals that stand side by side as one."""
     joined: list[Pattern] = []
     for part in parts:
-        if isinstance(part, Literal) and joined and isinstance(joined[-1], Literal):
-            joined[-1] = Literal(joined[-1].text + part.text)
-        elif part != EMPTY:
-            joined.append(part)
+        for one in part.parts if isinstance(part, Chain) else (part,):
+            if isinstance(one, Literal) and joined and isinstance(joined[-1], Literal):
+                joined[-1] = Literal(joined[-1].text + one.text)
+            else:
+                joined.append(one)
     return joined[0] if len(joined) == 1 else Chain(tuple(joined))
 
 
@@ -139,7 +131,7 @@ def children(pattern: Pattern) -> tuple[Pattern, ...]:
             return parts
         case Choice(options):
             return options
-        case Repeat(part) | Not(part) | Token(part):
+        case Repeat(part) | Not(part):
             return (part,)
         case _:
             return ()

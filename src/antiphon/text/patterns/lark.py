@@ -11,9 +11,9 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from antiphon.text.pattern import (
+from antiphon.text.patterns.regex import read_regex
+from antiphon.text.patterns.tree import (
     EMPTY,
-    MAX_NESTING,
     Both,
     Grammar,
     Literal,
@@ -21,7 +21,6 @@ from antiphon.text.pattern import (
     Not,
     Pattern,
     Repeat,
-    Token,
     chain,
     choice,
     folded,
@@ -29,7 +28,6 @@ from antiphon.text.pattern import (
     names_in,
     spelled,
 )
-from antiphon.text.regex_reader import read_regex
 
 _TOKEN = re.compile(
     r"""
@@ -45,6 +43,9 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.ASCII,
 )
+# Groups within groups. llguidance takes 28 levels, and each of these may become three.
+MAX_NESTING = 8
+
 _OPENING, _CLOSING = ("(", "[", "{"), (")", "]", "}")
 
 _DIGITS = "[0-9]+"
@@ -125,8 +126,10 @@ class _Reader:
         self._at = 0
         self._depth = 0
         self._in_rule = False
+        self._bodies: dict[str, int] = {}  # where they begin
         self._definitions: dict[str, Pattern] = {}
-        self._ignored: list[Pattern] = []
+        self._ignores: list[Pattern] = []
+        self._ignored: Pattern = EMPTY  # what may stand before a token of a rule
 
     def read(self) -> Grammar:
         while self._next.kind:
@@ -134,8 +137,13 @@ class _Reader:
                 self._advance()
             else:
                 self._item()
-        ignored = Repeat(choice(self._ignored), 0, None) if self._ignored else EMPTY
-        return Grammar(self._definitions, ignored)
+        if self._ignores:
+            self._ignored = Repeat(choice(self._ignores), 0, None)
+        for name, at in self._bodies.items():
+            self._at, self._in_rule = at, is_rule(name)
+            self._definitions[name] = self._options()
+            self._expect_end()
+        return Grammar(self._definitions, self._ignored)
 
     @property
     def _next(self) -> _Lexeme:
@@ -167,27 +175,31 @@ class _Reader:
             self._advance()
         if self._next.kind == "keyword":
             _STATEMENTS[self._advance().text](self)
+            self._expect_end()
         else:
-            self._definition(self._advance("name"))
+            self._begin_definition(self._advance("name"))
+
+    def _expect_end(self) -> None:
         if self._next.kind:
             self._advance("newline")
 
-    def _definition(self, name: _Lexeme) -> None:
+    def _begin_definition(self, name: _Lexeme) -> None:
+        """Its body is read when it is known what may stand between its tokens."""
         what = _REFUSED_BEHIND_NAMES.get(self._next.text)
         if what is not None:
             raise ValueError(f"line {name.line}: {what} are not supported")
         self._expect(":")
-        self._in_rule = is_rule(name.text)
-        self._define(name, self._options())
+        self._check_new(name)
+        self._bodies[name.text] = self._at
+        while self._next.kind not in ("", "newline"):
+            self._advance()
 
-    def _define(self, name: _Lexeme, pattern: Pattern) -> None:
-        if name.text in self._definitions:
+    def _check_new(self, name: _Lexeme) -> None:
+        if name.text in self._definitions or name.text in self._bodies:
             raise ValueError(f"line {name.line}: `{name.text}` is defined twice")
-        self._definitions[name.text] = pattern
 
     def _ignore(self) -> None:
-        self._in_rule = False
-        self._ignored.append(self._options())
+        self._ignores.append(self._options())
 
     def _import(self) -> None:
         module = self._advance("name")
@@ -195,13 +207,20 @@ class _Reader:
             raise ValueError(f"line {module.line}: nothing but `common` can be imported")
         if self._take("("):
             while not self._take(")"):
-                name = self._advance("name")
-                self._define(name, _common(name))
+                self._define_common(self._advance("name"))
                 self._take(",")
             return
         self._expect(".")
         name = self._advance("name")
-        self._define(self._advance("name") if self._take("->") else name, _common(name))
+        self._define_common(name, self._advance("name") if self._take("->") else name)
+
+    def _define_common(self, name: _Lexeme, alias: _Lexeme | None = None) -> None:
+        expression = _COMMON.get(name.text)
+        if expression is None:
+            raise ValueError(f"line {name.line}: there is no `common.{name.text}`")
+        alias = alias or name
+        self._check_new(alias)
+        self._definitions[alias.text] = read_regex(expression)
 
     def _options_of_the_engine(self) -> None:
         line = self._next.line
@@ -293,7 +312,7 @@ class _Reader:
             case _:
                 raise self._unexpected(lexeme)
         is_token = self._in_rule and not (isinstance(value, Name) and is_rule(value.name))
-        return Token(value) if is_token else value
+        return chain([self._ignored, value]) if is_token else value
 
     def _string(self, lexeme: _Lexeme) -> Pattern:
         """A string, or a range of characters between two."""
@@ -317,13 +336,6 @@ def _regex(lexeme: _Lexeme) -> Pattern:
         return read_regex(expression, flags)
     except ValueError as fault:
         raise ValueError(f"line {lexeme.line}: {fault}") from None
-
-
-def _common(name: _Lexeme) -> Pattern:
-    expression = _COMMON.get(name.text)
-    if expression is None:
-        raise ValueError(f"line {name.line}: there is no `common.{name.text}`")
-    return read_regex(expression)
 
 
 _QUANTIFIERS = {"*": (0, None), "+": (1, None), "?": (0, 1)}

@@ -15,10 +15,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from antiphon.text.pattern import (
+from antiphon.text.patterns.tree import (
     CONTROLS,
     EMPTY,
-    MAX_NESTING,
     SPECIAL,
     Anchor,
     Chain,
@@ -59,6 +58,9 @@ _COUNT = re.compile(r"\{(\d{1,9})(?:(,)(\d{1,9})?)?\}")
 _GROUP_NAME = re.compile(r"P?<[A-Za-z_][\w.\[\]]*>")
 _GROUP_FLAGS = re.compile(r"([a-zA-Z]*)(?:-([a-zA-Z]+))?([:)])")
 _SET_OPERATORS = ("&&", "--", "~~")
+
+# Groups within groups. What people write stays below ten; each level costs us some frames of the stack.
+MAX_NESTING = 32
 
 # Case, whether a dot matches a line feed, where anchors match; and Unicode, which is always on.
 _FLAGS = frozenset("ismu")
@@ -339,7 +341,7 @@ class _Reader:
 
 def _between(low: str, high: str) -> _Set:
     """The characters from `low` to `high`."""
-    special = frozenset(char for char in SPECIAL if low <= char <= high)
+    special = SPECIAL.intersection(low) if low == high else frozenset(c for c in SPECIAL if low <= c <= high)
     source = spelled(low) if low == high else f"{spelled(low)}-{spelled(high)}"
     return _Set(source, special, len(special) <= ord(high) - ord(low))
 

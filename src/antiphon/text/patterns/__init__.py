@@ -1,0 +1,1 @@
+"""Grammars of texts as trees, read from the notations that clients use."""
