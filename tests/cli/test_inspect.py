@@ -48,6 +48,7 @@ def test_a_report_for_people(qwen: Path) -> None:
     assert (shown.returncode, shown.stderr) == (0, "")
     assert "  dialect         hermes, told by the chat template\n" in shown.stdout
     assert "  context         8,192 tokens by default; 32,768 as trained\n" in shown.stdout
+    assert "  bos, eos        <|endoftext|>, <|im_end|>\n" in shown.stdout
     assert "  * Tools are shown by the template.\n" in shown.stdout
     assert "  * Thinking can be switched on and off (enable_thinking).\n" in shown.stdout
     assert "  | <|im_start|>user\n  | What is the weather in Paris?<|im_end|>\n" in shown.stdout

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import functools
+import json
 from datetime import datetime
 
 import pytest
 
 from antiphon.text.detect import Fit, fit
-from antiphon.text.messages import Message, ToolDefinition
-from antiphon.text.template import TemplateError
+from antiphon.text.dialects import DIALECTS
+from antiphon.text.messages import Message, ToolCall, ToolDefinition
+from antiphon.text.template import TemplateError, opens_reasoning
 from antiphon.text.template_probe import EFFORTS
-from tests.text.conversations import CONVERSATIONS, SYSTEM, USER, call, needles, result
+from tests.text.conversations import CONVERSATIONS, SYSTEM, USER, USER2, call, needles, result
+from tests.text.read_output import read_output
 from tests.text.real_templates import real_templates
 
 # The dialect that each template tells of.
@@ -153,10 +156,26 @@ LOST = {
 }
 
 
+# A value of every type, for templates that have a form of their own for some.
+ARGUMENTS = '{"place": "Paris, \\"Île\\"\\n<b>", "days": 3, "deep": {"a": [1, true, null]}, "on": false}'
+PROPERTIES = {
+    "place": {"type": "string"},
+    "days": {"type": "integer"},
+    "deep": {"type": "object"},
+    "on": {"type": "boolean"},
+}
+CALLABLE = [ToolDefinition("get_weather", "", {"type": "object", "properties": PROPERTIES}), ToolDefinition("now")]
+CALLS = (ToolCall("call_1", "get_weather", ARGUMENTS), ToolCall("call_2", "now", "{}"))
+
+
 @functools.cache
 def fitted(name: str) -> Fit:
     source = real_templates()[name]
     return fit(source, CONTROL.get(name, ()), bos_token="<s>", eos_token="</s>", now=lambda: datetime(2026, 7, 4))
+
+
+def answer(call: ToolCall) -> Message:
+    return Message("tool", "Sunny.", call_id=call.id)
 
 
 def test_the_table_has_every_template() -> None:
@@ -181,6 +200,23 @@ def test_nothing_of_a_conversation_is_missing(name: str) -> None:
     thoughtful = template.render(THINKING, TOOLS, kwargs=template.thinking_kwargs("high") or {})
     lost.update(needle for needle in [*needles(THINKING), "WHY1", "WHY2"] if needle not in thoughtful)
     assert lost == LOST.get(name, set())
+
+
+@pytest.mark.parametrize("name", [name for name, (_, dialect) in EXPECTED.items() if dialect in DIALECTS])
+def test_the_dialect_reads_the_calls_that_the_prompt_shows(name: str) -> None:
+    template, dialect = fitted(name).template, DIALECTS[fitted(name).dialect]
+    calls = CALLS if template.capabilities.several_calls else CALLS[:1]
+    asked = template.render([USER], CALLABLE, kwargs={})
+    shown = template.render([USER, Message("assistant", calls=calls), *map(answer, calls), USER2], CALLABLE, kwargs={})
+    goes_on = shown.startswith(asked)  # else the output begins otherwise in history
+    opening = dialect.thinking.opening if goes_on and dialect.thinking else ""
+    output = read_output(
+        dialect,
+        shown.removeprefix(asked) if goes_on else shown.partition(USER.content)[2],
+        {tool.name: tool.parameters for tool in CALLABLE},
+        reasoning_open=bool(opening) and opens_reasoning(asked, opening),
+    )
+    assert output.calls == [(call.name, json.loads(call.arguments)) for call in calls]
 
 
 @pytest.mark.parametrize("name", EXPECTED)

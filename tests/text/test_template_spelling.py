@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from antiphon.protocol.fragments import Arguments, Call, Reasoning
 from antiphon.text.dialects import DIALECTS
 from antiphon.text.template_spelling import SPELLINGS
+from tests.text.read_output import read_output
 
 FIRST, SECOND = '{"place": "Paris", "days": [1, {"a": null}]}', "{}"
 CALLS = [("get_weather", FIRST), ("now", SECOND)]
@@ -50,25 +50,11 @@ def test_the_table_has_every_family_whose_calls_we_write() -> None:
 
 @pytest.mark.parametrize("dialect", sorted(WRITTEN.keys() & DIALECTS.keys()))
 def test_the_dialect_reads_them_as_these_calls(dialect: str) -> None:
-    parser = DIALECTS[dialect].parser(
-        tools={"get_weather": {}, "now": {}}, calls=True, control=(), reasoning_open=False
-    )
     thinking = SPELLINGS[dialect].thinking if DIALECTS[dialect].thinking is not None else None
     text = written(dialect) if thinking is None else f"{thinking[0]}Why{thinking[1]}{written(dialect)}"
-    read: list[list[str]] = []
-    thought = ""
-    for fragment in parser.feed(text) + parser.finish():
-        match fragment:
-            case Call(name=name):
-                read.append([name, ""])
-            case Arguments(text=arguments):
-                read[-1][1] += arguments
-            case Reasoning(text=more):
-                thought += more
-    assert [(name, json.loads(arguments)) for name, arguments in read] == [
-        (name, json.loads(arguments)) for name, arguments in CALLS
-    ]
-    assert thought.strip() == ("Why" if thinking else "")
+    output = read_output(DIALECTS[dialect], text, {"get_weather": {}, "now": {}})
+    assert output.calls == [(name, json.loads(arguments)) for name, arguments in CALLS]
+    assert (output.thinking.strip(), output.text) == ("Why" if thinking else "", "")
 
 
 def test_arguments_that_are_no_object_are_written_as_they_are() -> None:

@@ -127,8 +127,8 @@ def lines_of(report: Report) -> Iterator[str]:
     trained = f"{report.trained_context:,} as trained" if report.trained_context else "not told by the file"
     yield f"  context         {report.served_context:,} tokens by default; {trained}"
     yield f"  dialect         {report.dialect}, {ORIGINS[report.dialect_origin]}"
-    yield f"  begins with     {one_line(report.bos_token) or 'nothing'}"
-    yield f"  ends with       {_tokens(report.end_tokens)}"
+    yield f"  bos, eos        {_tokens([report.bos_token, report.eos_token])}"
+    yield f"  ends an answer  {_tokens(report.end_tokens)}"
     yield f"  control tokens  {len(report.control_tokens)}: {_tokens(report.control_tokens)}"
     yield f"  chat template   {'its own' if report.has_template else 'none: ChatML is used'}"
     yield "\nWhat the template can take"
@@ -177,7 +177,7 @@ def _of_systems(able: Capabilities) -> str:
 
 
 def _tokens(spellings: list[str]) -> str:
-    return few([one_line(spelling) for spelling in spellings]) or "nothing"
+    return few([one_line(spelling) or "none" for spelling in spellings]) or "none"
 
 
 def _printable(line: str) -> str:
