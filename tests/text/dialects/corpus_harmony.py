@@ -125,6 +125,7 @@ HARMONY = {
     "call with a number that just ends": Case(f"{TO_CALL}5", cut("5")),
     "call with code": Case(f"{TO_CALL}print(1)<|call|>", called("print(1)")),
     "call with a bracket too much": Case(f"{TO_CALL}}}<|call|>", called("}")),
+    "call with a bracket too much that just ends": Case(f"{TO_CALL}}}", cut("}")),
     "nested arguments": Case(
         f'{TO_CALL}{{"a": {{"b": [1, {{"c": null}}]}}}}', called('{"a": {"b": [1, {"c": null}]}}')
     ),

@@ -80,7 +80,7 @@ def tokens(dialect: Dialect, pieces: Sequence[str], control: Collection[str]) ->
 class EndingTokenizer(ByteTokenizer):
     """The bytes, some control tokens, and one more that ends the generation."""
 
-    def __init__(self, control: Sequence[str]) -> None:
+    def __init__(self, control: Sequence[str] = ()) -> None:
         super().__init__((*control, "<eos>"))
 
     @property

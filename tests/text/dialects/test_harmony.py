@@ -122,6 +122,15 @@ def test_a_token_behind_half_a_marker() -> None:
     assert tokens(HARMONY, pieces, control) == said("a <|mess\n\nb")
 
 
+def test_text_behind_a_call_that_a_token_ends_is_no_part_of_it() -> None:
+    output = [
+        "<|channel|>commentary to=functions.get_weather<|message|>[1",
+        "^<|end|>",
+        '"<|start|>assistant<|message|>b',
+    ]
+    assert tokens(HARMONY, output, ("<|end|>",)) == [*called("[1"), *said('"\n\nb')]
+
+
 @pytest.mark.parametrize("fits", [True, False])
 def test_a_header_has_a_limit(fits: bool) -> None:
     """It falls on one and the same character however the output is cut."""
