@@ -14,6 +14,7 @@ SECTION_END = "<｜tool▁calls▁end｜>"
 BEGIN = "<｜tool▁call▁begin｜>"
 END = "<｜tool▁call▁end｜>"
 SEP = "<｜tool▁sep｜>"
+KIMI_SEP = "<|tool_call_argument_begin|>"
 
 
 def mistral(arguments: str = ULM, name: str = "get_weather") -> str:
@@ -29,7 +30,7 @@ def v31(arguments: str = ULM, name: str = "get_weather") -> str:
 
 
 def kimi(arguments: str = ULM, name: str = "get_weather", number: int = 0) -> str:
-    return f"<|tool_call_begin|>functions.{name}:{number}<|tool_call_argument_begin|>{arguments}<|tool_call_end|>"
+    return f"<|tool_call_begin|>functions.{name}:{number}{KIMI_SEP}{arguments}<|tool_call_end|>"
 
 
 def _v3_calls(calls: Sequence[tuple[str, str]]) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from antiphon.protocol.fragments import Arguments, Call, CallDone, Fragment, Text
+from antiphon.protocol.fragments import Arguments, Call, CallDone, Fragment, Reasoning, ReasoningDone, Text
 from antiphon.text.dialects.json_families import JSON_FAMILIES
 from antiphon.text.dialects.machine import Parser
 from tests.text.dialects import corpus_json_families, corpus_named
@@ -149,3 +151,63 @@ def test_an_answer_that_is_json_streams() -> None:
 def test_markers_that_are_control_tokens(dialect: str, pieces: list[str], fragments: list[Fragment]) -> None:
     control = [piece[1:] for piece in pieces if piece.startswith("^")]
     assert tokens(parser(dialect, control=control), *pieces) == fragments
+
+
+# Outputs made of what these dialects look for, whole and torn.
+PIECES = [
+    " ", "\n", ";", ",", ":", '"', "\\", "{", "}", "[", "]", "{}", "<", "`", "```", "json", "1", "a", "é", "function",
+    "search", "nope", "functions.search:0", '"name": "search"', '"tool_name": "search"', '"parameters": {"q": 1}',
+    '{"name": "search", "arguments": ', '[{"tool_name": "search"}', '{"name": "nope", "arguments": "', "[ARGS]",
+    "[CALL_ID]x", corpus_named.SEP, corpus_named.KIMI_SEP,
+]  # fmt: skip
+
+
+@st.composite
+def outputs(draw: st.DrawFn) -> tuple[str, list[str], frozenset[str]]:
+    """A dialect, the pieces of an output (control tokens begin with `^`), and the markers that are control tokens."""
+    dialect = draw(st.sampled_from(sorted(DIALECTS)))
+    markers = sorted({*DIALECTS[dialect].markers, *DIALECTS[dialect].parts})
+    control = draw(st.sets(st.sampled_from(markers)))
+    torn = [half for marker in markers for half in (marker[: len(marker) // 2], marker[len(marker) // 2 :])]
+    pieces = st.sampled_from([*PIECES, *markers, *markers, *torn, *(f"^{marker}" for marker in sorted(control))])
+    return dialect, draw(st.lists(pieces, max_size=20)), frozenset(control)
+
+
+@given(outputs())
+def test_no_output_raises_and_no_cut_matters(output: tuple[str, list[str], frozenset[str]]) -> None:
+    dialect, pieces, control = output
+    whole = tokens(parser(dialect, control=sorted(control)), *_joined(pieces))
+    assert whole == tokens(parser(dialect, control=sorted(control)), *_split(pieces))
+    check_order(whole)
+
+
+def _joined(pieces: Sequence[str]) -> list[str]:
+    """Text between control tokens as one piece."""
+    joined: list[str] = []
+    for piece in pieces:
+        if joined and not piece.startswith("^") and not joined[-1].startswith("^"):
+            joined[-1] += piece
+        else:
+            joined.append(piece)
+    return joined
+
+
+def _split(pieces: Sequence[str]) -> list[str]:
+    """Text character by character."""
+    return [part for piece in pieces for part in ([piece] if piece.startswith("^") else piece)]
+
+
+def check_order(fragments: Sequence[Fragment]) -> None:
+    """Arguments and ends only within what they belong to; nothing else within a call."""
+    last: type[Fragment] | None = None
+    for fragment in fragments:
+        match fragment:
+            case ReasoningDone():
+                assert last is Reasoning
+            case Arguments():
+                assert last is Call
+            case CallDone():
+                assert last is Arguments
+            case _:
+                assert last not in (Call, Arguments, Reasoning)
+        last = type(fragment)
