@@ -136,6 +136,11 @@ def test_nothing_is_held_back_that_can_be_known(dialect: str) -> None:
             called("{}", "search"),
         ),
         ("kimi-k2", [f"^{KIMI[1]}", "functions.search:7", f"^{KIMI[3]}"], called("{}", "search")),
+        (
+            "kimi-k2",
+            [f"^{KIMI[1]}", "functions.search:7", f"^{KIMI[2]}", '"{}"', f"^{KIMI[3]}"],
+            called("{}", "search"),
+        ),
     ],
 )
 def test_markers_that_are_control_tokens(dialect: str, pieces: list[str], fragments: list[Fragment]) -> None:
