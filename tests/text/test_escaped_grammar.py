@@ -143,6 +143,28 @@ def test_several_grammars_stand_side_by_side_and_equal_ones_are_one() -> None:
     assert len({first, second, third}) == 3
 
 
+@pytest.mark.parametrize(
+    "grammar",
+    [
+        InputGrammar("regex", "(?i:a)[^b]*"),
+        InputGrammar("lark", 'start: "A"i other*\nother: OTHER\nOTHER: /(?s:.)/ & ~"b"'),
+    ],
+)
+def test_a_text_that_is_not_escaped_ends_at_a_marker(grammar: InputGrammar) -> None:
+    lark = Lark({})
+    text = lark.input_before(grammar, without="</x>", end="\n</x>")
+    start = matcher(lark.grammar(f'"<x>" {text} "."'))
+    for inside in ("a", 'A"\\', "a\n\t", "a</x", "aé/"):
+        assert passes(start, f"<x>{inside}\n</x>."), inside
+    for inside in ("", "ab", "a</x>a", "a\n</x>"):
+        assert not passes(start, f"<x>{inside}\n</x>."), inside
+
+
+def test_a_text_that_is_not_escaped_cannot_recur() -> None:
+    with pytest.raises(ValueError, match="recursive"):
+        Lark({}).input_before(InputGrammar("lark", SUM), without="<", end="<")
+
+
 CASES: dict[str, tuple[str, list[str], list[str]]] = {
     "strings, alternatives and groups": ('start: "a" ("b" | "\\n")+', ["ab", "a\nb\n"], ["a", "b", "a\\n"]),
     "an alternative on the next line": ('start: "a"\n  | "b"\n\n  | "c"\nother: "d"', ["a", "b", "c"], ["d"]),
@@ -153,7 +175,7 @@ CASES: dict[str, tuple[str, list[str], list[str]]] = {
     "quantifiers": ('start: "a"? "b"* "c"+', ["c", "abbcc"], ["ab", "aac"]),
     "counts": ('start: "\\n"{2} "b"{1,2} "c"{,1} "d"{1,}', ["\n\nbd", "\n\nbbcdd"], ["\nbd", "\n\nbbbd", "\n\nbccd"]),
     "counts as Lark has them": ('start: "a"~2 "\\""~1..2', ['aa"', 'aa""'], ['a"', "aa", 'aa"""']),
-    "none at all": ('start: "a" "b"{0} "c"{0,0}', ["a"], ["ab", "ac"]),
+    "none at all": ('start: "a" "b"{0} c{0,0}\nc: "c"', ["a"], ["ab", "ac"]),
     "small and capital letters": ('start: "Sel\\n1"i', ["sel\n1", "SEL\n1", "Sel\n1"], ["seln1"]),
     "a range": (r'start: "a".."c" "\t".."\n"', ["a\t", "c\n"], ["d\t", "ad", "a\r"]),
     "a range with quotes in it": ('start: " ".."~"', ['"', "\\", "a"], ["\n", "é"]),

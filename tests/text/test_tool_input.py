@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from antiphon.protocol.fragments import Arguments, Call, CallDone, Fragment, Reasoning, ReasoningDone, Text
+from antiphon.text.constraint import Grammars
 from antiphon.text.dialects import DIALECTS
+from antiphon.text.dialects.grammar import Wanted
+from antiphon.text.messages import InputGrammar, ToolDefinition
 from antiphon.text.tool_input import BEGINNING_LIMIT, ToolInputs
+from tests.text.dialects.walks import walk
+from tests.text.vocabulary import EndingTokenizer
 from tests.three_cuts import merged, three_cuts
 
 PATCH = '*** Begin Patch\n*** Add File: "é"\n+a\\b\t😀\n*** End Patch\n'
@@ -201,3 +207,20 @@ def test_control_tokens_and_thinking_are_the_dialect_s() -> None:
     assert made.in_reasoning
     made.feed("a</think>")
     assert not made.in_reasoning
+
+
+def test_whatever_the_grammar_lets_through_is_read_as_an_input_that_obeys_it() -> None:
+    """A model that knows nothing, held by the grammar alone."""
+    lines = InputGrammar("lark", 'start: line{1,4}\nline: /[^\\n]{0,9}/ "\\n"')
+    tool = ToolDefinition("files__patch", strict=True, input=lines)
+    wanted = Wanted(tools=[tool], calls="required", several=False)
+    tokenizer = EndingTokenizer()
+    grammars = Grammars(tokenizer)
+    inputs: set[str] = set()
+    for seed in range(12):
+        pieces, finished = walk(DIALECTS["hermes"], wanted, tokenizer, seed, grammars)
+        opened, *texts, done = read([piece for piece in pieces if isinstance(piece, str)])
+        assert (finished, opened, done) == (True, CUSTOM, CallDone())
+        inputs.add("".join(text.text for text in texts if isinstance(text, Arguments)))
+    assert all(re.fullmatch(r"([^\n]{0,9}\n){1,4}", text) for text in inputs)
+    assert len(inputs) > 6

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
-from antiphon.text.escaped_grammar import escaped_grammar
+from antiphon.text.escaped_grammar import escaped_grammar, plain_grammar
 from antiphon.text.messages import InputGrammar, ToolDefinition
 
 ANY_TEXT = "/(?s:.*)/"
@@ -33,7 +34,7 @@ class Lark:
         longest_first = sorted(self._tokens, key=len, reverse=True)
         self._spelled = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
         self._names: dict[str, str] = {}  # of rules, by what defines them
-        self._inputs: dict[InputGrammar, str] = {}
+        self._inputs: dict[tuple[InputGrammar, str, str], str] = {}
         self._input_rules: list[str] = []
 
     def spelled(self, text: str) -> str:
@@ -55,7 +56,10 @@ class Lark:
         return self._named("TEXT", ANY_TEXT)
 
     def matching(self, regex: str) -> str:
-        """A terminal that matches a regular expression of Rust's `regex`, without a slash that is not escaped."""
+        """A terminal that matches a regular expression of Rust's `regex`, without a slash that is not escaped.
+
+        Its `\\s`, `\\d` and `\\w` are Unicode's.
+        """
         return self._named("MATCH", f"/{regex}/")
 
     def until(self, marker: str) -> str:
@@ -92,10 +96,22 @@ class Lark:
 
         Raises `ValueError` naming what of the grammar cannot be taken.
         """
-        if grammar not in self._inputs:
-            self._inputs[grammar], rules = escaped_grammar(grammar, f"input_{len(self._inputs)}")
+        return self._input((grammar, "", ""), escaped_grammar)
+
+    def input_before(self, grammar: InputGrammar, *, without: str, end: str) -> str:
+        """A text that obeys the grammar, as it is, and does not hold `without`; and the `end`. One terminal.
+
+        Raises `ValueError` naming what of the grammar cannot be taken.
+        """
+        return self._input((grammar, without, end), partial(plain_grammar, without=without, end=end))
+
+    def _input(
+        self, key: tuple[InputGrammar, str, str], write: Callable[[InputGrammar, str], tuple[str, list[str]]]
+    ) -> str:
+        if key not in self._inputs:
+            self._inputs[key], rules = write(key[0], f"input_{len(self._inputs)}")
             self._input_rules += rules
-        return self._inputs[grammar]
+        return self._inputs[key]
 
     def rule(self, expression: str) -> str:
         """A rule of its own for an expression."""

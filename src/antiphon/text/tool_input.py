@@ -115,7 +115,7 @@ class _Input:
                     at = self._read_string(arguments, at, said)
                 case _Place.BEHIND:
                     at = self._read_end(arguments, at)
-                case _Place.PLAIN:
+                case _:
                     said.append(arguments[at:])
                     break
         return "".join(said)
