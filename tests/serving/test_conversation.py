@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from antiphon.protocol.input_items import parse_input
-from antiphon.protocol.tools import parse_tools
-from antiphon.serving.conversation import conversation, tool_definitions, turns_of, without_oldest
-from antiphon.text.messages import Message, ToolCall, ToolDefinition
+from antiphon.serving.conversation import conversation, turns_of, without_oldest
+from antiphon.text.messages import Message, ToolCall
 
 USER = {"role": "user", "content": "hi"}
 SAID = {"role": "assistant", "content": [{"type": "output_text", "text": "well"}]}
@@ -142,18 +141,6 @@ def test_tools_among_the_items_are_no_turns() -> None:
 def test_arguments_stay_the_model_s_own_text() -> None:
     text = '{"city":  "Paris", '
     assert turns([call("a", arguments=text)])[0].calls[0].arguments == text
-
-
-def test_tool_definitions_are_those_of_functions() -> None:
-    parameters = {"type": "object", "properties": {"a": {"type": "string"}}}
-    tools = parse_tools(
-        [
-            {"type": "function", "name": "f", "description": "F.", "parameters": parameters},
-            {"type": "web_search"},
-            {"type": "function", "name": "g", "description": None, "parameters": None},
-        ]
-    )
-    assert tool_definitions(tools) == [ToolDefinition("f", "F.", parameters), ToolDefinition("g")]
 
 
 SYSTEM = Message("system", "be kind")

@@ -22,8 +22,8 @@ from antiphon.protocol.input_items import (
     InputMessage,
     InputReasoning,
 )
-from antiphon.protocol.tools import FunctionTool, Tool, model_name
-from antiphon.text.messages import Message, ToolCall, ToolDefinition
+from antiphon.protocol.tools import model_name
+from antiphon.text.messages import Message, ToolCall
 
 
 def conversation(instructions: str | None, items: Sequence[InputItem]) -> list[Message]:
@@ -36,15 +36,6 @@ def conversation(instructions: str | None, items: Sequence[InputItem]) -> list[M
     messages = turns.finish()
     # A client's probe may send no input at all; templates need at least one turn.
     return messages or [Message("user", "")]
-
-
-def tool_definitions(tools: Sequence[Tool]) -> list[ToolDefinition]:
-    """The tools that the model may call."""
-    return [
-        ToolDefinition(tool.name, tool.description or "", tool.parameters or {})
-        for tool in tools
-        if isinstance(tool, FunctionTool)
-    ]
 
 
 def turns_of(messages: Sequence[Message]) -> list[list[Message]]:
