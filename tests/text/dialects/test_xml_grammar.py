@@ -20,7 +20,7 @@ from antiphon.text.dialects.xml_strings import Unsayable
 from antiphon.text.dialects.xml_syntax import GAP_LIMIT
 from antiphon.text.lark import Lark
 from antiphon.text.messages import ToolDefinition
-from tests.text.dialects.corpus_xml import DSML_FORM, FORMS, GLM_FORM, MINIMAX_FORM, QWEN_FORM, Form
+from tests.text.dialects.xml_forms import DSML_FORM, FORMS, GLM_FORM, MINIMAX_FORM, QWEN_FORM, Form
 from tests.text.vocabulary import EndingTokenizer
 from tests.three_cuts import merged
 
@@ -314,6 +314,11 @@ def test_what_cannot_be_enforced_is_refused_by_name(schema: dict[str, Any], keyw
     tool = strict({"a": schema}, more={"$defs": {"itself": {"$ref": "#/$defs/itself"}}})
     with pytest.raises(Unsayable, match=f"^`{keyword.replace('$', '[$]')}`"):
         reached(QWEN_FORM.dialect, [tool], "")
+
+
+def test_a_string_of_no_value_is_refused_by_name() -> None:
+    with pytest.raises(Unsayable, match="^`enum`"):
+        reached(DSML_FORM.dialect, [strict({"a": {"type": "string", "const": 5}})], "")
 
 
 @pytest.mark.parametrize("keyword", ["anyOf", "$ref", "patternProperties", "minProperties"])
