@@ -19,7 +19,7 @@ from antiphon.text.dialects.grammar import Wanted, output_grammar
 from antiphon.text.dialects.xml_strings import Unsayable
 from antiphon.text.dialects.xml_syntax import GAP_LIMIT
 from antiphon.text.lark import Lark
-from antiphon.text.messages import ToolDefinition
+from antiphon.text.messages import InputGrammar, ToolDefinition
 from tests.text.dialects.xml_forms import DSML_FORM, FORMS, GLM_FORM, MINIMAX_FORM, QWEN_FORM, Form
 from tests.text.vocabulary import EndingTokenizer
 from tests.three_cuts import merged
@@ -86,15 +86,18 @@ TOOLS = (BOOK, CODES, NOTHING, LOOSE, FREE)
 SCHEMAS = {tool.name: tool.parameters for tool in TOOLS}
 
 
-def reached(dialect: Dialect, tools: Sequence[ToolDefinition], text: str, **wanted: Any) -> int:
-    """How many characters of an ASCII text the grammar lets through; -1 if all, and the output may end there."""
-    tokenizer = EndingTokenizer()
+def reached(
+    dialect: Dialect, tools: Sequence[ToolDefinition], text: str, control: Sequence[str] = (), **wanted: Any
+) -> int:
+    """How many tokens of a text the grammar lets through; -1 if all, and the output may end there."""
+    tokenizer = EndingTokenizer(control)
     grammar = output_grammar(dialect, Wanted(**{"tools": tools, "calls": "required", **wanted}), tokenizer.control)
     constraint = Grammars(tokenizer).constraint(grammar)
-    for n, byte in enumerate(text.encode()):
-        if not constraint.accept(byte):
+    tokens = tokenizer.encode(text, control=True)
+    for n, token in enumerate(tokens):
+        if not constraint.accept(token):
             return n
-    return -1 if constraint.may_end else len(text.encode())
+    return -1 if constraint.may_end else len(tokens)
 
 
 def read(dialect: Dialect, pieces: Sequence[str | ControlToken], control: Sequence[str] = ()) -> list[Fragment]:
@@ -363,6 +366,46 @@ def test_a_required_parameter_that_is_not_declared_is_any_text() -> None:
     tool = strict({"a": {"type": "string"}}, ["b"])
     assert reached(QWEN_FORM.dialect, [tool], QWEN_FORM.spelled("book", b="<x")) == -1
     assert reached(QWEN_FORM.dialect, [tool], QWEN_FORM.spelled("book", a="x")) >= 0
+
+
+PATCH = InputGrammar(
+    "lark",
+    """
+start: "*** Begin" LF hunk+ "*** End" LF?
+hunk: "+" /(.*)/ LF
+%import common.LF
+""",
+)
+CODE = InputGrammar("regex", "[a-z]+(\n[a-z]+)*")
+
+
+@pytest.mark.parametrize("tokens", [False, True], ids=["text", "tokens"])
+@pytest.mark.parametrize(
+    ("grammar", "good", "bad"),
+    [
+        (
+            PATCH,
+            ["*** Begin\n+a\n*** End", '*** Begin\n+<b>"\\ </\n+</param\n*** End\n'],
+            ["*** Begin\n*** End", "*** Begin\n-a\n*** End", "*** Begin\n+a\n", "*** Begin\n+END\n*** End", ""],
+        ),
+        (CODE, ["a", "a\nb"], ["", "a\n", "A", "a b"]),
+    ],
+)
+@EVERY_FORM
+def test_an_input_with_a_grammar(
+    form: Form, grammar: InputGrammar, good: list[str], bad: list[str], tokens: bool
+) -> None:
+    control = sorted(form.dialect.parts or form.dialect.markers) if tokens else []
+    tool = ToolDefinition("free", "", {"type": "object", "properties": {"input": {"type": "string"}}}, input=grammar)
+    for text in good:
+        output = form.spelled("free", input=text).rstrip("\n")
+        assert reached(form.dialect, [tool], output, control) == -1, text
+        (_, arguments, _) = read(form.dialect, [output])
+        assert isinstance(arguments, Arguments)
+        assert json.loads(arguments.text) == {"input": text}
+    for text in bad:
+        text = text.replace("END", form.value_end)
+        assert reached(form.dialect, [tool], form.spelled("free", input=text), control) >= 0, text
 
 
 def test_equal_values_share_their_rules() -> None:

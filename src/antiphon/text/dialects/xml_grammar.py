@@ -3,7 +3,8 @@
 Rules
 * Of a strict tool the parameters come in the order of its schema, the required ones always, each with a value that the
   schema describes. Of others any of the declared parameters come in any order; without any, whatever has a name.
-* A value that may be a string is plain text, any other one JSON.
+* A value that may be a string is plain text, any other one JSON. The input of a tool that has a grammar for it is plain
+  text that obeys this and does not hold the end of a value.
 * Text goes on until the end of a value that is one (`xml_calls`). Where the end of the call is the tag's, the grammar
   of the tags is to follow, so the first end of a value ends the text.
 """
@@ -23,7 +24,7 @@ from antiphon.text.dialects.xml_syntax import GAP_LIMIT, Shape, Syntax
 from antiphon.text.dialects.xml_types import QUOTED, STRING, parameter_schema, parameter_types
 from antiphon.text.dialects.xml_values import ValueWriter
 from antiphon.text.lark import Lark
-from antiphon.text.messages import ToolDefinition
+from antiphon.text.messages import InputGrammar, ToolDefinition
 
 # Where templates write one newline or nothing.
 SPACE = r"[ \t\r\n]{0,4}"
@@ -57,14 +58,28 @@ class _Call:
         self._lark = lark
         self._tool = tool
         self._end = "" if syntax.closing == syntax.tags.closing else syntax.closing  # as far as it is ours
+        self._line = "\n" if syntax.lines else ""  # before and behind a text
         self._space = lark.matching(SPACE)
 
     def rule(self) -> str:
         name = self._syntax.name
         opening = "" if name.opening == self._syntax.tags.opening else name.opening
-        parameters = self._in_order() if self._tool.strict else self._in_any_order()
+        if self._tool.input is not None:
+            parameters = self._input(self._tool.input)
+        else:
+            parameters = self._in_order() if self._tool.strict else self._in_any_order()
         named = f"{self._spelled(opening)} {self._lark.literal(self._tool.name)} {self._spelled(name.closing)}"
         return f"{named} {self._space} {parameters}"
+
+    def _input(self, grammar: InputGrammar) -> str:
+        """The one parameter of a tool whose input obeys a grammar. Raises as `Lark.input_before`."""
+        key, value_end = self._syntax.key, self._syntax.value_end
+        opening = next(opening for opening, shape in self._syntax.values.items() if shape is not Shape.JSON)
+        text, token = self._halves()
+        stopped = self._lark.input_before(grammar, without=value_end, end=self._line + text)
+        head = f"{self._spelled(key.opening)} {self._lark.literal('input')} {self._spelled(key.closing)}"
+        value = f"{self._space} {self._spelled(opening)} {self._lark.literal(self._line)} {stopped}"
+        return f"{head} {value} {self._spelled(token)} {self._gap(self._end)}"
 
     def _in_any_order(self) -> str:
         key, end = self._syntax.key.opening, self._end
@@ -134,7 +149,7 @@ class _Call:
 
     def _texts(self, parameter: _Parameter, shape: Shape, then: str) -> str:
         """Plain text behind what opens the value."""
-        line = self._lark.literal("\n") if self._syntax.lines else ""
+        line = self._lark.literal(self._line)
         said = texts(parameter.schema, self._tool.parameters) if self._tool.strict else None
         if said is None or said.free or said.filled:
             return f"{line} {self._free(then, filled=said is not None and not said.free)}"
@@ -168,8 +183,8 @@ class _Call:
     def _matching(self, regex: str, then: str) -> str:
         """Text that a regular expression matches which stops at the end of a value by itself."""
         text, token = self._halves()
-        line = "\n" if self._syntax.lines else ""
-        return f"{self._lark.matching(f'(?:{regex}){_escaped(line + text)}')} {self._spelled(token)} {self._gap(then)}"
+        stopped = self._lark.matching(f"(?:{regex}){_escaped(self._line + text)}")
+        return f"{stopped} {self._spelled(token)} {self._gap(then)}"
 
     def _closed(self, value: str, then: str) -> str:
         return f"{value} {self._spelled(self._syntax.value_end)} {self._gap(then)}"
