@@ -25,7 +25,9 @@ LANES = 8
 
 
 async def default_engine(report: Report) -> Engine:
-    backend = await asyncio.to_thread(load, default_model_path(), context_length=2048, lanes=LANES, cells=LANES * 2048)
+    path, cells = default_model_path(), LANES * 2048
+    # One thread: two wait for each other where something else runs, and tests may run beside anything.
+    backend = await asyncio.to_thread(load, path, context_length=2048, lanes=LANES, cells=cells, threads=1)
     return WorkerEngine(backend)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from antiphon.engine.byte_tokenizer import ByteTokenizer
 
-END = "<|end|>"
+END = "<eos>"
 
 
 class EndingTokenizer(ByteTokenizer):

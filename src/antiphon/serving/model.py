@@ -7,11 +7,12 @@ from datetime import datetime
 
 from antiphon.engine.base import Engine, EngineFailure
 from antiphon.text.constraint import Grammars
+from antiphon.text.detect import fit
 from antiphon.text.detokenizer import Vocabulary
-from antiphon.text.dialects import DEFAULT_DIALECT, DIALECTS, Parser, Tools
+from antiphon.text.dialects import DIALECTS, Parser, Tools
 from antiphon.text.dialects.grammar import Thinking
 from antiphon.text.prompt import Prompt
-from antiphon.text.template import ChatTemplate, opens_reasoning
+from antiphon.text.template import opens_reasoning
 
 
 class ServedModel:
@@ -31,14 +32,22 @@ class ServedModel:
         self.name = name or info.name
         self.created_at = created_at
         self.context_length = info.context_length
-        self.template = ChatTemplate(info.chat_template, bos_token=info.bos_token, eos_token=info.eos_token, now=now)
-        self.dialect = dialect or info.dialect or DEFAULT_DIALECT
-        if self.dialect not in DIALECTS:
-            raise EngineFailure(f"unknown dialect {self.dialect!r}; there are {', '.join(sorted(DIALECTS))}")
-        self.form = DIALECTS[self.dialect]
+        asked = dialect or info.dialect
+        if asked is not None and asked not in DIALECTS:
+            raise EngineFailure(f"unknown dialect {asked!r}; there are {', '.join(sorted(DIALECTS))}")
+        self._spellings = frozenset(engine.tokenizer.control.values())
+        found = fit(
+            info.chat_template,
+            self._spellings,
+            asked=asked,
+            bos_token=info.bos_token,
+            eos_token=info.eos_token,
+            now=now,
+        )
+        self.template = found.template
+        self.form = DIALECTS[found.dialect]
         self.vocabulary = Vocabulary(engine.tokenizer)
         self.grammars = Grammars(engine.tokenizer)
-        self._spellings = frozenset(engine.tokenizer.control.values())
         thinking, template = self.form.thinking, info.chat_template or ""
         # A model that never saw the marker would be tempted to write it only because a grammar lets it.
         self._thinks = thinking is not None and (thinking.opening in template or not info.chooses)

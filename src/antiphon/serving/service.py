@@ -39,6 +39,7 @@ from antiphon.serving.toolbox import Toolbox
 
 log = logging.getLogger(__name__)
 
+
 class LoadProgress(Struct, frozen=True):
     """How far loading is: what is being done, and the part of it that is done, 0 to 1."""
 

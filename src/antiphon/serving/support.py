@@ -5,7 +5,7 @@ A capability that is built later takes its line away here and in the README.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from antiphon.protocol.errors import RequestRefused, unsupported
 from antiphon.protocol.input_items import (
@@ -15,17 +15,10 @@ from antiphon.protocol.input_items import (
     InputFile,
     InputImage,
     InputItem,
-    InputReasoning,
     ItemReference,
 )
-from antiphon.protocol.request import (
-    ENCRYPTED_REASONING,
-    CreateResponse,
-    Fields,
-    JsonObjectFormat,
-    JsonSchemaFormat,
-)
-from antiphon.protocol.tools import CustomTool, FunctionTool, HostedTool, Namespace
+from antiphon.protocol.request import CreateResponse, Fields
+from antiphon.protocol.tools import HostedTool, Namespace, Tool
 
 _RESERVED_KWARGS = frozenset({"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"})
 
@@ -33,12 +26,12 @@ _RESERVED_KWARGS = frozenset({"messages", "tools", "add_generation_prompt", "bos
 def check_support(request: CreateResponse, *, strict_tools: bool) -> None:
     """Raises `RequestRefused` for the first field that is valid but not served."""
     _check_fields(request.fields)
-    _check_format(request)
-    _check_tools(request, strict_tools)
+    if strict_tools:
+        _check_hosted(request.tools)
     for n, item in enumerate(request.items):
         _check_item(item, f"input[{n}]")
-    if ENCRYPTED_REASONING in request.include:
-        raise unsupported("include", f"`{ENCRYPTED_REASONING}`")
+        if strict_tools and isinstance(item, AdditionalTools):
+            _check_hosted(item.tools)
 
 
 def _check_fields(fields: Fields) -> None:
@@ -68,29 +61,17 @@ def _unserved_fields(fields: Fields) -> Iterator[tuple[str, str]]:
         yield "stream_options.include_obfuscation", "Obfuscation"
 
 
-def _check_format(request: CreateResponse) -> None:
-    if isinstance(request.format, JsonObjectFormat | JsonSchemaFormat):
-        raise unsupported("text.format.type", "Structured output")
-
-
-def _check_tools(request: CreateResponse, strict_tools: bool) -> None:
-    for n, tool in enumerate(request.tools):
-        path = f"tools[{n}]"
-        if isinstance(tool, CustomTool | Namespace):
-            raise unsupported(f"{path}.type", "A tool of this type")
-        if isinstance(tool, FunctionTool) and tool.strict:
-            raise unsupported(f"{path}.strict", "Enforcing a tool's schema")
-        if isinstance(tool, HostedTool) and strict_tools:
+def _check_hosted(tools: Sequence[Tool]) -> None:
+    for tool in tools:
+        if isinstance(tool, Namespace):
+            _check_hosted(tool.tools)
+        elif isinstance(tool, HostedTool):
             raise unsupported(f"{tool.path}.type", f"The hosted tool {tool.type!r}")
-    if request.tool_choice not in ("auto", "none"):
-        raise unsupported("tool_choice", "Enforcing a tool choice")
 
 
 def _check_item(item: InputItem, path: str) -> None:
-    if isinstance(item, ItemReference | AdditionalTools | InputCompaction | CompactionTrigger):
+    if isinstance(item, ItemReference | InputCompaction | CompactionTrigger):
         raise unsupported(f"{path}.type", "An input item of this type")
-    if isinstance(item, InputReasoning) and item.encrypted_content is not None:
-        raise RequestRefused("This server did not make this content.", param=f"{path}.encrypted_content")
     for field in ("content", "output"):
         for n, part in enumerate(_parts(getattr(item, field, None))):
             if isinstance(part, InputImage | InputFile):

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from antiphon.protocol.fragments import Arguments, Call, CallDone, Fragment, Reasoning, ReasoningDone, Text
 from antiphon.text.dialects import DEFAULT_DIALECT, DIALECTS, Parser
 from antiphon.text.dialects.json_calls import UNNAMED_LIMIT
+from tests.text.dialects import corpus_gemma, corpus_harmony, corpus_json_families, corpus_named, corpus_pythonic
 from tests.text.dialects.corpus import CORPUS, TOOLS, Case, called, said, spelled, thought
+from tests.text.dialects.corpus_xml import XML_CORPUS
 from tests.three_cuts import merged, three_cuts
 
 ALL = [
@@ -225,7 +227,19 @@ def test_held_text_goes_out_when_the_limit_is_reached() -> None:
 
 
 def test_every_dialect_has_a_corpus() -> None:
-    assert CORPUS.keys() == DIALECTS.keys()
+    corpora = {
+        **CORPUS,
+        **corpus_json_families.CORPUS,
+        **corpus_named.CORPUS,
+        **XML_CORPUS,
+        "llama-pythonic": corpus_pythonic.LLAMA_PYTHONIC,
+        "lfm2": corpus_pythonic.LFM2,
+        "gemma": corpus_gemma.GEMMA,
+        "gemma-4": corpus_gemma.GEMMA_4,
+        "gpt-oss": corpus_harmony.HARMONY,
+    }
+    assert corpora.keys() == DIALECTS.keys()
+    assert all(len(cases) >= 20 for name, cases in corpora.items() if name != "plain")
     assert DEFAULT_DIALECT in DIALECTS
     assert all(name == dialect.name for name, dialect in DIALECTS.items())
 
@@ -304,4 +318,4 @@ def _without_closing_tags(text: str) -> set[str]:
 def test_no_text_is_no_fragment(name: str) -> None:
     subject = DIALECTS[name].parser(tools=TOOLS, calls=True, control=(), reasoning_open=False)
     assert subject.feed("") == []
-    assert merged(subject.feed("a") + subject.feed("")) == said("a")
+    assert merged(subject.feed("a") + subject.feed("") + subject.finish()) == said("a")

@@ -44,7 +44,7 @@ CALLING = [dialect for dialect in DIALECTS.values() if dialect.calling is not No
 
 def markers(dialect: Dialect) -> tuple[str, ...]:
     """The markers that real vocabularies may have as control tokens."""
-    return tuple(sorted(dialect.parts or dialect.markers))
+    return tuple(sorted({*dialect.parts, *dialect.markers}))
 
 
 def parsed(

@@ -98,7 +98,7 @@ class Dialect(Struct, frozen=True, kw_only=True):
             thinking = Thinking(outside, self.thinking, control)
             markings = _with_block(markings, self.thinking, thinking)
             start = thinking if reasoning_open else outside
-        outside.connect(replace(markings, passed=self.passed, control=control, one_value=one_value))
+        outside.connect(replace(markings, passed=self.passed, control=control, one_value=one_value, calls=calls))
         plain = not markings.bodies and markings.bare_body is None and not self.passed
         return Machine(Verbatim() if plain else start, outside.flow, self.markers, self.parts)
 

@@ -19,12 +19,16 @@ class Flow:
 
     Whitespace at its end is held back: it belongs to the text if more text follows, and is a separator if a marker
     follows. `begun` says whether the run has shown anything yet.
+
+    An `eager` run holds back only what stands before its text: a reader should not wait for a line feed where hardly
+    ever a marker follows.
     """
 
-    __slots__ = ("_lead", "_make", "_space", "begun")
+    __slots__ = ("_lead", "_make", "_space", "begun", "eager")
 
     def __init__(self, make: Callable[[str], Fragment]) -> None:
         self.begun = False
+        self.eager = False
         self._make = make
         self._lead = False  # whether whitespace that comes next is a separator
         self._space = ""
@@ -42,6 +46,8 @@ class Flow:
                 return
             self._lead = False
         kept = text.rstrip(WHITESPACE)
+        if self.eager and (kept or self.begun):
+            kept = text
         if kept:
             self.begun = True
             out.append(self._make(self._space + kept if self._space else kept))

@@ -22,8 +22,8 @@ from antiphon.text.messages import ToolDefinition
 
 Thinking = Literal["none", "possible", "open"]  # "open": the prompt has opened a block
 
-# Around markers, where templates show one or two newlines.
-SPACE = r"\s{0,4}"
+# Around markers, where templates show line feeds and some indent. Not `\s`, Unicode's, which no parser passes over.
+SPACE = r"[ \t\r\n]{0,16}"
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
@@ -67,16 +67,16 @@ class _Writer:
         else:
             body = f"{self._block()} ({' | '.join(self._ends())})"
         if wanted.thinking == "open" and self._thinking is not None:
-            body = f"{self._lark.until(self._thinking.closing)} {body}"
+            body = f"{self._lark.until(self._thinking.closing)} {self._space} {body}"
         return body
 
     def _ends(self) -> list[str]:
         """What the output is behind the thinking."""
         ends: list[str] = []
         if self._wanted.schema is not None and self._wanted.calls != "required":
-            ends.append(f"{self._space} {self._lark.json(self._wanted.schema)}")
+            ends.append(self._lark.json(self._wanted.schema))
         if self._calling is not None:
-            ends.append(f"{self._space} {self._all_calls(self._calling)}")
+            ends.append(self._all_calls(self._calling))
         return ends
 
     def _block(self) -> str:
@@ -84,7 +84,7 @@ class _Writer:
         if self._thinking is None:
             return ""
         opening, closing = self._lark.spelled(self._thinking.opening), self._lark.until(self._thinking.closing)
-        return f"({self._space} {opening} {closing})?"
+        return f"({self._space} {opening} {closing} {self._space})?"
 
     def _between_texts(self) -> str:
         """Text, blocks and calls in any order."""
@@ -103,7 +103,7 @@ class _Writer:
     def _other_text(self) -> str:
         """Text that does not begin as a call would that has no marker."""
         assert self._calling is not None and self._calling.bare, "calls without a marker begin with a character"
-        return self._lark.matching(rf"\s*([^\s\{self._calling.bare}](?s:.*))?")
+        return self._lark.matching(rf"[ \t\r\n]*([^ \t\r\n\{self._calling.bare}](?s:.*))?")
 
     def _all_calls(self, calling: Calling) -> str:
         first = _first(calling)

@@ -157,7 +157,7 @@ class JsonCalls:
     def enter(self, opening: str, out: list[Fragment]) -> State:
         self._list = opening.endswith("[")
         self._step = Step.ELEMENT if self._list else Step.START
-        self._bare = not opening
+        self._bare = not opening.strip(f"{WHITESPACE};")
         self._fenced = FENCE in opening
         self._following = self._outside
         self._value = None

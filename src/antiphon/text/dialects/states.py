@@ -42,6 +42,7 @@ class Markings(Struct, frozen=True, kw_only=True):
     bare_body: Body | None = None
     control: Collection[str] = ()
     one_value: bool = False  # the visible text is one JSON value: once it has begun, nothing in it is a marker
+    calls: bool = False  # whether calls can open: separators stand before them
 
 
 class Outside:
@@ -73,6 +74,7 @@ class Outside:
         """What can open here."""
         self._bodies, self._closings, self._passed = markings.bodies, markings.closings, markings.passed
         self._bare, self._bare_body, self._one_value = markings.bare, markings.bare_body, markings.one_value
+        self.flow.eager = not markings.calls
         every = {*self._bodies, *self._closings, *self._passed}
         self._markers = Markers(every.difference(markings.control))
 
@@ -86,23 +88,25 @@ class Outside:
     def _in_value(self, text: str, at: int) -> bool:
         """Whether the text goes on with a value, or begins with one."""
         at = _SPACE.match(text, at).end()  # type: ignore[union-attr]
-        begins = at < len(text) and not self._markers.stands_at(text, at) and not self._markers.half_at(text, at)
-        return self.flow.begun or begins
+        marked = self._markers.stands_at(text, at) or self._markers.half_at(text, at)
+        called = self._bare_body is not None and text.startswith(self._bare, at)
+        return self.flow.begun or not (at == len(text) or marked or called)
 
     def _read_start(self, body: Body, text: str, at: int, out: list[Fragment]) -> tuple[int, State]:
         """Reads where a call without a marker may begin."""
         start = _BARE_START.match(text, at)
-        if start is None or (start["separator"] and not self.flow.behind_marker) or start.end() - at > SPACE_LIMIT:
-            return self._read_on(text, at, out)
-        if start.end() == len(text) and start["separator"]:
-            return at, self  # It belongs to what comes.
-        if text.startswith(self._bare, start.end()):
-            if not start["separator"]:
-                self.flow.add(text[at : start.end()], out)
-            return start.end(), body.enter("", out)
-        if start.end() == len(text):
-            self.flow.add(text[at:], out)
-            return len(text), self
+        assert start is not None, "it matches nothing as well"
+        end = start.end()
+        if not start["separator"]:
+            self.flow.add(text[at:end], out)
+            if not self.flow.begun and text.startswith(self._bare, end):
+                return end, body.enter("", out)
+            return self._read_on(text, end, out)
+        if self.flow.behind_marker and end - at <= SPACE_LIMIT:
+            if end == len(text):
+                return at, self  # It belongs to what comes.
+            if text.startswith(self._bare, end):
+                return end, body.enter(text[at:end], out)
         return self._read_on(text, at, out)
 
     def _read_on(self, text: str, at: int, out: list[Fragment]) -> tuple[int, State]:
