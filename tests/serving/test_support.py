@@ -34,15 +34,7 @@ def check(body: dict[str, Any], *, strict_tools: bool = False) -> None:
         ({"prompt": {"id": "pmpt_1"}}, "prompt"),
         ({"service_tier": "priority"}, "service_tier"),
         ({"stream_options": {"include_obfuscation": True}}, "stream_options.include_obfuscation"),
-        ({"text": {"format": {"type": "json_object"}}}, "text.format.type"),
-        ({"text": {"format": {"type": "json_schema", "name": "s", "schema": {}}}}, "text.format.type"),
-        ({"tools": [TOOL, {"type": "custom", "name": "c"}]}, "tools[1].type"),
-        ({"tools": [{"type": "namespace", "name": "n", "tools": []}]}, "tools[0].type"),
-        ({"tools": [TOOL, {**TOOL, "name": "g", "strict": True}]}, "tools[1].strict"),
-        ({"tools": [TOOL], "tool_choice": "required"}, "tool_choice"),
-        ({"tools": [TOOL], "tool_choice": TOOL}, "tool_choice"),
         ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "input[0].type"),
-        ({"input": [{"type": "additional_tools", "tools": [TOOL]}]}, "input[0].type"),
         ({"input": [{"type": "compaction", "encrypted_content": "x"}]}, "input[0].type"),
         ({"input": [{"type": "compaction_trigger"}]}, "input[0].type"),
         ({"input": [{"role": "user", "content": [TEXT, IMAGE]}]}, "input[0].content[1].type"),
@@ -50,7 +42,6 @@ def check(body: dict[str, Any], *, strict_tools: bool = False) -> None:
             {"input": [CALL, {"type": "function_call_output", "call_id": "a", "output": [IMAGE]}]},
             "input[1].output[0].type",
         ),
-        ({"include": ["reasoning.encrypted_content"]}, "include"),
     ],
 )
 def test_what_is_not_served_is_named(body: dict[str, Any], param: str) -> None:
@@ -67,10 +58,16 @@ def test_what_is_not_served_is_named(body: dict[str, Any], param: str) -> None:
         {"service_tier": "auto"},
         {"service_tier": "default", "stream_options": {"include_obfuscation": False}},
         {"text": {"format": {"type": "text"}, "verbosity": "low"}},
+        {"text": {"format": {"type": "json_object"}}},
+        {"text": {"format": {"type": "json_schema", "name": "s", "schema": {}}}},
         {"tools": [{**TOOL, "strict": False}], "tool_choice": "auto"},
         {"tools": [TOOL], "tool_choice": "none"},
+        {"tools": [{**TOOL, "strict": True}], "tool_choice": "required"},
+        {"tools": [TOOL, {"type": "custom", "name": "c"}], "tool_choice": TOOL},
+        {"tools": [{"type": "namespace", "name": "n", "tools": [TOOL, *({"type": name} for name in HOSTED)]}]},
+        {"input": [{"type": "additional_tools", "tools": [TOOL, *({"type": name} for name in HOSTED)]}]},
         {"tools": [{"type": name} for name in HOSTED]},
-        {"include": ["message.output_text.logprobs", "file_search_call.results"]},
+        {"include": ["message.output_text.logprobs", "file_search_call.results", "reasoning.encrypted_content"]},
         {"user": "u", "safety_identifier": "s", "prompt_cache_key": "k", "client_metadata": {"a": [1]}},
         {"input": [{"type": "reasoning", "summary": [], "encrypted_content": None}]},
         {"chat_template_kwargs": {"enable_thinking": False}},
@@ -88,10 +85,20 @@ def test_hosted_tools_are_refused_only_if_the_operator_says_so(name: str) -> Non
     assert (refused.value.code, refused.value.param) == ("unsupported_value", "tools[1].type")
 
 
-def test_foreign_encrypted_content_is_refused() -> None:
-    with pytest.raises(RequestRefused) as refused:
-        check({"input": [{"type": "reasoning", "summary": [], "encrypted_content": "gAAAA"}]})
-    assert (refused.value.code, refused.value.param) == ("invalid_value", "input[0].encrypted_content")
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        (
+            {"tools": [TOOL, {"type": "namespace", "name": "n", "tools": [TOOL, {"type": "mcp"}]}]},
+            "tools[1].tools[1].type",
+        ),
+        ({"input": [{"type": "additional_tools", "tools": [{"type": "mcp"}]}]}, "input[0].tools[0].type"),
+    ],
+)
+def test_so_are_those_that_stand_elsewhere(body: dict[str, Any], param: str) -> None:
+    with pytest.raises(RequestRefused, match="mcp") as refused:
+        check(body, strict_tools=True)
+    assert refused.value.param == param
 
 
 @pytest.mark.parametrize("name", ["messages", "tools", "add_generation_prompt"])
