@@ -311,6 +311,11 @@ def test_what_is_let_through_is_read_as_the_calls_that_were_wanted(form: Form, t
         ({"enum": ["a", "1", 1]}, "enum"),
         ({"enum": ["a", "</parameter>"]}, "enum"),
         ({"type": "string", "const": 5}, "enum"),
+        ({"type": "string", "enum": None}, "enum"),
+        ({"type": "string", "minLength": "2"}, "minLength"),
+        ({"type": "string", "maxLength": None}, "maxLength"),
+        ({"type": "string", "pattern": 5}, "pattern"),
+        ({"anyOf": {}}, "anyOf"),
     ],
 )
 def test_what_cannot_be_enforced_is_refused_by_name(schema: dict[str, Any], keyword: str) -> None:
@@ -360,6 +365,14 @@ def test_simple_patterns(form: Form, pattern: str, good: list[str], bad: list[st
         assert reached(form.dialect, [tool], form.spelled("book", a=text).rstrip("\n")) == -1, text
     for text in bad:
         assert reached(form.dialect, [tool], form.spelled("book", a=text)) >= 0, text
+
+
+def test_schemas_that_are_none_declare_nothing() -> None:
+    loose = ToolDefinition("free", "", {"properties": None, "required": 5})
+    assert reached(QWEN_FORM.dialect, [loose], QWEN_FORM.spelled("free", a="b")) == -1
+    nothing = ToolDefinition("free", "", {"properties": 5, "required": [5]}, strict=True)
+    assert reached(QWEN_FORM.dialect, [nothing], QWEN_FORM.spelled("free")) == -1
+    assert reached(QWEN_FORM.dialect, [nothing], QWEN_FORM.spelled("free", a="b")) >= 0
 
 
 def test_a_required_parameter_that_is_not_declared_is_any_text() -> None:

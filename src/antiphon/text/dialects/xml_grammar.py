@@ -107,8 +107,8 @@ class _Call:
 
     def _declared(self) -> list[_Parameter]:
         schema = self._tool.parameters
-        required = schema.get("required", [])
-        keys = dict.fromkeys([*schema.get("properties", {}), *(required if self._tool.strict else ())])
+        required = _names(schema.get("required"))
+        keys = dict.fromkeys([*_names(schema.get("properties")), *(required if self._tool.strict else ())])
         return [
             _Parameter(
                 self._key(key), parameter_types(schema, key), parameter_schema(schema, key), required=key in required
@@ -201,6 +201,11 @@ class _Call:
 
     def _spelled(self, text: str) -> str:
         return self._lark.spelled(text) if text else ""
+
+
+def _names(names: object) -> list[str]:
+    """Of a schema that may be none."""
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list | Mapping) else []
 
 
 def _one_of(ways: Iterable[str]) -> str:

@@ -93,7 +93,7 @@ def _texts(leaf: Mapping[str, Any]) -> Texts:
     if "const" in leaf:
         return Texts(values=(leaf["const"],))
     if "enum" in leaf:
-        return Texts(values=tuple(leaf["enum"]))
+        return Texts(values=tuple(_of_kind(leaf, "enum", list, [])))
     named = leaf.get("type", "string")
     types = named if isinstance(named, list) else [named]
     numbers = tuple(name for name in types if name in ("integer", "number"))
@@ -106,14 +106,22 @@ def _texts(leaf: Mapping[str, Any]) -> Texts:
 
 
 def _string(leaf: Mapping[str, Any]) -> Texts:
-    least, most = leaf.get("minLength", 0), leaf.get("maxLength", "")
+    least, most = _of_kind(leaf, "minLength", int, 0), _of_kind(leaf, "maxLength", int, None)
     if "pattern" in leaf:
-        if least or most != "":
+        if least or most is not None:
             raise Unsayable("pattern")
-        return Texts(patterns=(_anchored(leaf["pattern"]),))
-    if most == "" and least <= 1:
-        return Texts(free=least == 0, filled=least == 1)
-    return Texts(patterns=(f"[^<]{{{least},{most}}}",))
+        return Texts(patterns=(_anchored(_of_kind(leaf, "pattern", str, "")),))
+    if most is None and least <= 1:
+        return Texts(free=least < 1, filled=least == 1)
+    return Texts(patterns=(f"[^<]{{{max(least, 0)},{'' if most is None else most}}}",))
+
+
+def _of_kind(leaf: Mapping[str, Any], keyword: str, kind: type, default: Any) -> Any:
+    """What a schema that may be none says. Raises `Unsayable`."""
+    asked = leaf.get(keyword, default)
+    if keyword in leaf and not isinstance(asked, kind):
+        raise Unsayable(keyword)
+    return asked
 
 
 def _anchored(pattern: str) -> str:
