@@ -11,12 +11,8 @@ from tests.server import scripted_server
 
 ROOT = Path(__file__).parents[1]
 
-TOOL = {"type": "function", "name": "f"}
 IMAGE = {"role": "user", "content": [{"type": "input_image", "image_url": "data:,"}]}
 FILE = {"role": "user", "content": [{"type": "input_file", "file_data": "data:,"}]}
-CUSTOM = {"type": "custom", "name": "c"}
-SCHEMA = {"type": "json_schema", "name": "s", "schema": {}}
-ALLOWED = {"type": "allowed_tools", "mode": "auto", "tools": [TOOL]}
 
 # A line of the README's table to requests that it speaks of: what is sent, and the `param` of the refusal.
 NOT_SERVED: dict[str, list[tuple[dict[str, Any], str]]] = {
@@ -26,21 +22,6 @@ NOT_SERVED: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"previous_response_id": "resp_1"}, "previous_response_id"),
         ({"conversation": "conv_1"}, "conversation"),
     ],
-    "`text.format` json_object, json_schema": [
-        ({"text": {"format": {"type": "json_object"}}}, "text.format.type"),
-        ({"text": {"format": SCHEMA}}, "text.format.type"),
-    ],
-    "`tool_choice` required, a named tool, allowed_tools": [
-        ({"tools": [TOOL], "tool_choice": "required"}, "tool_choice"),
-        ({"tools": [TOOL], "tool_choice": TOOL}, "tool_choice"),
-        ({"tools": [TOOL], "tool_choice": ALLOWED}, "tool_choice"),
-    ],
-    "`tools[n].strict: true`, `tools[n].type` custom, namespace": [
-        ({"tools": [{**TOOL, "strict": True}]}, "tools[0].strict"),
-        ({"tools": [TOOL, CUSTOM]}, "tools[1].type"),
-        ({"tools": [{"type": "namespace", "name": "n", "tools": [TOOL]}]}, "tools[0].type"),
-    ],
-    "`include: reasoning.encrypted_content`": [({"include": ["reasoning.encrypted_content"]}, "include")],
     "`context_management`, `prompt`, `service_tier` other than auto and default": [
         ({"context_management": [{"type": "compaction"}]}, "context_management"),
         ({"prompt": {"id": "pmpt_1"}}, "prompt"),
@@ -50,9 +31,8 @@ NOT_SERVED: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"stream_options": {"include_obfuscation": True}}, "stream_options.include_obfuscation")
     ],
     "`reasoning.effort`": [({"reasoning": {"effort": "low"}}, "reasoning.effort")],
-    "`input[n].type` item_reference, additional_tools, compaction, compaction_trigger": [
+    "`input[n].type` item_reference, compaction, compaction_trigger": [
         ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "input[0].type"),
-        ({"input": [{"type": "additional_tools", "tools": []}]}, "input[0].type"),
         ({"input": [{"type": "compaction", "encrypted_content": "x"}]}, "input[0].type"),
         ({"input": [{"type": "compaction_trigger"}]}, "input[0].type"),
     ],

@@ -123,7 +123,14 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         "additionalProperties": False,
     },
     "reference": {
-        "$defs": {"leaf": {"type": "object", "properties": {"v": {"type": "boolean"}}, "required": ["v"]}},
+        "$defs": {
+            "leaf": {
+                "type": "object",
+                "properties": {"v": {"type": "boolean"}},
+                "required": ["v"],
+                "additionalProperties": False,
+            }
+        },
         "type": "object",
         "properties": {"left": {"$ref": "#/$defs/leaf"}, "right": {"$ref": "#/$defs/leaf"}},
         "required": ["left", "right"],

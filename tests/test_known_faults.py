@@ -230,10 +230,13 @@ async def test_requests_that_are_answered(server: RunningServer, name: str) -> N
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "an effort that no one knows": ({"reasoning": {"effort": "extreme"}}, "reasoning.effort"),
-    "a named tool choice is not quietly auto": ({"tools": [F], "tool_choice": F}, "tool_choice"),
-    "a schema is not quietly ignored": (
-        {"text": {"format": {"type": "json_schema", "name": "s", "schema": {"type": "object"}}}},
-        "text.format.type",
+    "a schema that cannot be enforced is not quietly ignored": (
+        {"text": {"format": {"type": "json_schema", "name": "s", "schema": {"type": "string", "pattern": "(?=a)b"}}}},
+        "text.format.schema",
+    ),
+    "a strict tool that cannot be enforced is not quietly loose": (
+        {"tools": [{**F, "strict": True, "parameters": {"not": {}}}], "tool_choice": "required"},
+        "tools[0].parameters",
     ),
     "storing is not quietly left out": ({"store": True}, "store"),
     "a top_k below zero": ({"top_k": -1}, "top_k"),
