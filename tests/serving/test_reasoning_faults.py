@@ -15,11 +15,14 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from msgspec.structs import replace
 
+from antiphon.engine.base import Finish, Step
 from antiphon.serving.sealed import Sealer
 from antiphon.serving.service import Options, Service
 from antiphon.text.template import CHATML
-from tests.server import SPECIAL, RunningServer, error_of, scripted_server, text_of, untouched
+from tests.engines import GivenEngine
+from tests.server import SPECIAL, RunningServer, error_of, running_server, scripted_server, text_of, untouched
 
 THOUGHT = ["They", " ask.", " STOP", " Well."]
 ANSWER = ["Par", "is STOP", " no"]
@@ -214,3 +217,52 @@ async def test_an_effort_of_none_is_none(tmp_path: Path) -> None:
             assert response["reasoning"] == {"effort": effort, "summary": None}
             reasoning_tokens = response["usage"]["output_tokens_details"]["reasoning_tokens"]
             assert (reasoning_tokens == 0) == (effort == "none")
+
+
+async def test_an_effort_of_none_keeps_thinking_out_where_the_template_has_no_switch() -> None:
+    """By a constraint on the tokens; here only what the engine is told."""
+    engine = GivenEngine([Step(tuple(b"Paris"), Finish.STOP)])
+    async with running_server(engine.load) as server:
+        for effort in ("none", None):
+            response = await server.create({"input": "Hi", "reasoning": {"effort": effort}})
+            assert response["reasoning"] == {"effort": effort, "summary": None}
+    forbidding, free = (generation.sampling.constraint for generation in engine.asked)
+    assert free is None
+    assert forbidding is not None
+    assert [forbidding.accept(token) for token in b"a <think>"] == [True] * 8 + [False]
+
+
+@pytest.mark.parametrize(
+    ("template", "dialect", "status"),
+    [
+        (None, "hermes", 200),
+        (CHATML, "hermes", 200),
+        (CHATML + "{{ '<think>' }}", "hermes", 200),
+        (CHATML + "{{ '<my:think>' }}", "hermes", 400),
+        (CHATML + "{{ 'Let me reason step by step.' }}", "hermes", 400),
+        (None, "plain", 400),
+    ],
+)
+async def test_an_effort_of_none_is_refused_where_nobody_knows_how_thinking_begins(
+    template: str | None, dialect: str, status: int
+) -> None:
+    engine = GivenEngine([Step(tuple(b"Paris"), Finish.STOP)], dialect=dialect)
+    engine.info = replace(engine.info, chat_template=template)
+    async with running_server(engine.load) as server:
+        answer = await server.post({"input": "Hi", "reasoning": {"effort": "none"}})
+    assert answer.status_code == status
+    assert status == 200 or error_of(answer)["param"] == "reasoning.effort"
+
+
+@pytest.mark.parametrize(("effort", "given"), [("none", True), ("high", False)])
+async def test_an_effort_that_a_template_s_variable_contradicts_is_refused(
+    tmp_path: Path, effort: str, given: bool
+) -> None:
+    turns: list[dict[str, Any]] = [{"steps": ["Paris"]}]
+    async with scripted_server(tmp_path, turns, top={"chat_template": SWITCH}) as server:
+        body = {"input": "Hi", "reasoning": {"effort": effort}}
+        answer = await server.post({**body, "chat_template_kwargs": {"enable_thinking": given}})
+        error = error_of(answer)
+        same = await server.create({**body, "chat_template_kwargs": {"enable_thinking": not given}})
+    assert (answer.status_code, error["param"]) == (400, "chat_template_kwargs.enable_thinking")
+    assert same["reasoning"]["effort"] == effort

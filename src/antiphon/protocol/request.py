@@ -143,6 +143,11 @@ class CreateResponse(Struct, kw_only=True):
     def stream(self) -> bool:
         return bool(self.fields.stream)
 
+    @property
+    def effort(self) -> Effort | None:
+        """How much thinking was asked for, if that was said."""
+        return self.fields.reasoning.effort if self.fields.reasoning else None
+
 
 def parse_request(body: bytes) -> CreateResponse:
     """A request from its body. Raises `RequestRefused` with the path of the first fault."""

@@ -1,7 +1,7 @@
 """What a request demands of the output, as a constraint on its tokens.
 
 Rules
-* A format, a tool choice and `strict` are enforced, or refused by name before anything is generated.
+* A format, a tool choice, `strict` and an effort of none are enforced, or refused by name before anything is generated.
 * With tools that may be called, the model writes freely up to the dialect's marker of calls; from there on only a
   call of an allowed tool can come. An engine whose tokens are given is checked against what was demanded alone.
 """
@@ -48,14 +48,16 @@ def _wanted(model: ServedModel, request: CreateResponse, toolbox: Toolbox, promp
         if calls == "required":
             raise unsupported("tool_choice", "Enforcing a tool choice for a model without a form for calls")
         calls = "none"
-    if schema is None and (calls == "none" or (calls == "allowed" and not model.engine.info.chooses)):
+    unthinking = request.effort == "none" and model.can_forbid_thinking
+    unasked = calls == "none" or (calls == "allowed" and not model.engine.info.chooses)
+    if schema is None and unasked and not unthinking:
         return None
     return Wanted(
         tools=tools,
         calls=calls,
         several=request.fields.parallel_tool_calls is not False,
         schema=schema,
-        thinking=model.thinking(prompt, marked=calls == "allowed" and schema is None),
+        thinking=model.thinking(prompt, marked=calls == "allowed" and schema is None, forbidden=unthinking),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
@@ -13,6 +14,8 @@ from antiphon.text.dialects import DIALECTS, Parser, Tools
 from antiphon.text.dialects.grammar import Thinking
 from antiphon.text.prompt import Prompt
 from antiphon.text.template import opens_reasoning
+
+_OF_THINKING = re.compile("think|reason", re.IGNORECASE)
 
 
 class ServedModel:
@@ -51,6 +54,10 @@ class ServedModel:
         thinking, template = self.form.thinking, info.chat_template or ""
         # A model that never saw the marker would be tempted to write it only because a grammar lets it.
         self._thinks = thinking is not None and (thinking.opening in template or not info.chooses)
+        # Thinking can be kept out of an answer whose tokens are chosen, where the dialect knows its marker: a template
+        # that speaks of it without that marker has one of its own.
+        marked = thinking is not None and (thinking.opening in template or not _OF_THINKING.search(template))
+        self.can_forbid_thinking = marked and info.chooses
 
     @property
     def control(self) -> Mapping[int, str]:
@@ -72,11 +79,13 @@ class ServedModel:
             one_value=one_value,
         )
 
-    def thinking(self, prompt: Prompt, *, marked: bool) -> Thinking:
+    def thinking(self, prompt: Prompt, *, marked: bool, forbidden: bool) -> Thinking:
         """How the answer to a prompt may think. `marked`: what stands between the markers counts as thinking, whether
-        the model was taught them or not."""
+        the model was taught them or not. `forbidden`: it must not."""
         if self._opens_thinking(prompt):
-            return "open"
+            return "closed" if forbidden else "open"
+        if forbidden:
+            return "forbidden"
         return "possible" if self._thinks or (marked and self.form.thinking is not None) else "none"
 
     def _opens_thinking(self, prompt: Prompt) -> bool:

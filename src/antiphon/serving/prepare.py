@@ -29,7 +29,8 @@ class Prepared(Struct, frozen=True):
 def is_quick(request: CreateResponse) -> bool:
     """Whether preparing takes no longer than the event loop can wait: a grammar may take a second."""
     declares = request.tools or any(isinstance(item, AdditionalTools) for item in request.items)
-    return request.size <= INLINE_PROMPT and not declares and isinstance(request.format, TextFormat)
+    demands = declares or not isinstance(request.format, TextFormat) or request.effort == "none"
+    return request.size <= INLINE_PROMPT and not demands
 
 
 def prepare(

@@ -80,21 +80,24 @@ def _fitting(messages: Sequence[Message], build: Build) -> Prompt | None:
 
 
 def _template_kwargs(model: ServedModel, request: CreateResponse) -> Mapping[str, Any]:
-    return {**_thinking(model, request), **(request.fields.chat_template_kwargs or {})}
+    thinking, given = _thinking(model, request), request.fields.chat_template_kwargs or {}
+    for name in thinking.keys() & given.keys():
+        if given[name] != thinking[name]:
+            message = f"`{name}` says otherwise than `reasoning.effort`."
+            raise RequestRefused(message, param=f"chat_template_kwargs.{name}")
+    return {**thinking, **given}
 
 
 def applied_effort(model: ServedModel, request: CreateResponse) -> str | None:
     """The effort as the template takes it: the nearest word that it knows. Raises as `prompt_of`."""
-    reasoning = request.fields.reasoning
-    effort = reasoning.effort if reasoning else None
     switch = model.template.capabilities.effort_switch
     word = _thinking(model, request).get(switch) if switch else None
-    return effort if word is None else str(word)
+    return request.effort if word is None else str(word)
 
 
 def _thinking(model: ServedModel, request: CreateResponse) -> Mapping[str, Any]:
-    reasoning = request.fields.reasoning
-    thinking = model.template.thinking_kwargs(reasoning.effort if reasoning else None)
-    if thinking is None:
+    """The template's variables for the effort. Where it has none, thinking can still be kept out of the answer."""
+    thinking = model.template.thinking_kwargs(request.effort)
+    if thinking is None and not (request.effort == "none" and model.can_forbid_thinking):
         raise unsupported("reasoning.effort", "Choosing the effort, for which this model has no switch,")
-    return thinking
+    return thinking or {}

@@ -51,26 +51,26 @@ class Lark:
         """Exactly this text, which is not empty, without control tokens."""
         return _quoted(text)
 
-    def text(self) -> str:
-        """Any text without control tokens, perhaps empty. A terminal: as long as possible."""
-        return self._named("TEXT", ANY_TEXT)
+    def text(self, *, without: str = "") -> str:
+        """Any text without control tokens and without that, perhaps empty. A terminal: as long as possible."""
+        return self._named("TEXT", ANY_TEXT + self._but(without))
 
-    def matching(self, regex: str) -> str:
+    def matching(self, regex: str, *, without: str = "") -> str:
         """A terminal that matches a regular expression of Rust's `regex`, without a slash that is not escaped.
 
         Its `\\s`, `\\d` and `\\w` are Unicode's.
         """
-        return self._named("MATCH", f"/{regex}/")
+        return self._named("MATCH", f"/{regex}/{self._but(without)}")
 
-    def until(self, marker: str) -> str:
-        """Any text up to the first `marker`, and the marker.
+    def until(self, marker: str, *, without: str = "") -> str:
+        """Any text `without` that up to the first `marker`, and the marker.
 
         Of a marker that is not all text, the text before its first control token is not asked for.
         """
         token = self._spelled.search(marker)
         if token is not None:  # The any text takes what stands before it, and cannot give it back.
-            return f"{self.text()} {self.spelled(marker[token.start() :])}"
-        return self._named("until", f"{self.text()} {self.spelled(marker)}", options="[lazy]")
+            return f"{self.text(without=without)} {self.spelled(marker[token.start() :])}"
+        return self._named("until", f"{self.text(without=without)} {self.spelled(marker)}", options="[lazy]")
 
     def json(self, schema: Mapping[str, Any] | bool) -> str:
         """A JSON value that the schema describes. Its properties come in the order in which the schema has them."""
@@ -121,6 +121,12 @@ class Lark:
         """The whole grammar of outputs that are `start`."""
         rules = [f"{name}: {body}" for body, name in self._names.items()]
         return "\n".join(["%llguidance {}", f"start: {start}", *rules, *self._input_rules, ""])
+
+    def _but(self, without: str) -> str:
+        """Takes a text out of a terminal that may hold it. None can hold one in which there is a control token."""
+        if not without or self._spelled.search(without):
+            return ""
+        return f" & ~({ANY_TEXT} {_quoted(without)} {ANY_TEXT})"
 
     def _named(self, kind: str, body: str, options: str = "") -> str:
         name = self._names.get(body)

@@ -20,7 +20,9 @@ from antiphon.text.dialects.states import Tags
 from antiphon.text.lark import Lark
 from antiphon.text.messages import ToolDefinition
 
-Thinking = Literal["none", "possible", "open"]  # "open": the prompt has opened a block
+# "open": the prompt has opened a block. "forbidden": no block may be written; "closed": and the one that the prompt has
+# opened is closed at once.
+Thinking = Literal["none", "possible", "open", "forbidden", "closed"]
 
 # Around markers, where templates show line feeds and some indent. Not `\s`, Unicode's, which no parser passes over.
 SPACE = r"[ \t\r\n]{0,16}"
@@ -38,7 +40,16 @@ class Wanted(Struct, frozen=True, kw_only=True):
     @property
     def free(self) -> bool:
         """Whether nothing is asked for."""
-        return self.schema is None and self.calls == "none"
+        return self.schema is None and self.calls == "none" and not self.no_thinking
+
+    @property
+    def may_think(self) -> bool:
+        return self.thinking in ("possible", "open")
+
+    @property
+    def no_thinking(self) -> bool:
+        """Whether it is asked for that there be no thinking."""
+        return self.thinking in ("forbidden", "closed")
 
 
 def output_grammar(dialect: Dialect, wanted: Wanted, control: Mapping[int, str]) -> str:
@@ -56,18 +67,23 @@ class _Writer:
     def __init__(self, dialect: Dialect, wanted: Wanted, lark: Lark) -> None:
         self._wanted = wanted
         self._lark = lark
-        self._thinking = dialect.thinking if wanted.thinking != "none" else None
+        self._thinking = dialect.thinking if wanted.may_think else None
+        self._closed = dialect.thinking if wanted.no_thinking else None
         self._calling = dialect.calling if wanted.calls != "none" else None
         self._space = lark.matching(SPACE)
 
     def start(self) -> str:
         wanted = self._wanted
-        if wanted.calls == "allowed" and wanted.schema is None:
+        if wanted.schema is None and wanted.calls == "allowed":
             body = self._between_texts()
+        elif wanted.schema is None and wanted.calls == "none":
+            body = self._text()
         else:
             body = f"{self._block()} ({' | '.join(self._ends())})"
         if wanted.thinking == "open" and self._thinking is not None:
             body = f"{self._lark.until(self._thinking.closing)} {self._space} {body}"
+        elif wanted.thinking == "closed" and self._closed is not None:
+            body = f"{self._space} {self._lark.spelled(self._closed.closing)} {self._space} {body}"
         return body
 
     def _ends(self) -> list[str]:
@@ -91,19 +107,33 @@ class _Writer:
         assert self._calling is not None, "calls are allowed of a dialect that has none"
         if not _first(self._calling):
             return f"{self._block()} ({self._space} {self._all_calls(self._calling)} | {self._other_text()})"
-        calls = f"{self._lark.until(_first(self._calling))} {self._behind_first(self._calling)}"
+        calls = f"{self._until(_first(self._calling))} {self._behind_first(self._calling)}"
         choices = [calls]
         if self._thinking is not None:
             opening, closing = self._lark.until(self._thinking.opening), self._lark.until(self._thinking.closing)
             choices.append(f"{opening} {closing}")
         if self._wanted.several:
-            return f"({' | '.join(choices)})* {self._lark.text()}"
-        return f"{''.join(f'({block})* ' for block in choices[1:])}({calls} | {self._lark.text()})"
+            return f"({' | '.join(choices)})* {self._text()}"
+        return f"{''.join(f'({block})* ' for block in choices[1:])}({calls} | {self._text()})"
 
     def _other_text(self) -> str:
         """Text that does not begin as a call would that has no marker."""
         assert self._calling is not None and self._calling.bare, "calls without a marker begin with a character"
-        return self._lark.matching(rf"[ \t\r\n]*([^ \t\r\n\{self._calling.bare}](?s:.*))?")
+        pattern = rf"[ \t\r\n]*([^ \t\r\n\{self._calling.bare}](?s:.*))?"
+        return self._lark.matching(pattern, without=self._kept_out)
+
+    def _text(self) -> str:
+        """Visible text."""
+        return self._lark.text(without=self._kept_out)
+
+    def _until(self, marker: str) -> str:
+        """Visible text up to a marker."""
+        return self._lark.until(marker, without=self._kept_out)
+
+    @property
+    def _kept_out(self) -> str:
+        """What visible text must not hold."""
+        return self._closed.opening if self._closed is not None else ""
 
     def _all_calls(self, calling: Calling) -> str:
         first = _first(calling)

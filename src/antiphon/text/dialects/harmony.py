@@ -269,9 +269,11 @@ def start(lark: Lark, wanted: Wanted) -> str:
     if wanted.calls != "required":
         answer = lark.text() if wanted.schema is None else lark.json(wanted.schema)
         final = f"{lark.spelled(f'{CHANNEL}final{MESSAGE}')} {answer}"
-    before = [_message(lark, THINKING)] if wanted.thinking != "none" else []
+    before = [_message(lark, THINKING)] if wanted.may_think else []
     before += [_message(lark, "commentary")] if free else []
     opened = _rest(lark) if wanted.thinking == "open" else ""
+    if wanted.thinking == "closed":
+        opened = lark.spelled(f"{END}{START}{ROLE}")
     blocks = f"({' | '.join(before)})*" if before else ""
     return f"{opened} {blocks} ({' | '.join(filter(None, [calls, final]))})"
 
