@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import prometheus_client
@@ -16,6 +17,7 @@ from antiphon.serving.exposition import registry_of
 from antiphon.serving.metrics import NO_STEP, SECONDS, Histogram, Metrics
 from antiphon.serving.service import Service
 from tests.engines import GivenEngine
+from tests.server import scripted_server
 
 
 def report(**figures: Any) -> StepReport:
@@ -238,3 +240,23 @@ async def test_who_leaves_before_the_end_has_cancelled() -> None:
     events, stream = await timed.begin()
     await events.aclose()  # at the very first event
     assert (timed.metrics.ended["cancelled"], timed.metrics.open, timed.engine.live) == (2, 0, [])
+
+
+@pytest.mark.parametrize(
+    ("output", "text", "arguments"),
+    [
+        ("Hello", 0, 0),
+        ('<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>', 0, 0),
+        ('<tool_call>{"name": "g", "arguments": {}}</tool_call>', 1, 0),
+        ("<tool_call>nothing</tool_call> and <tool_call>again", 2, 0),
+        ('<tool_call>{"name": "f", "arguments": [}}</tool_call>', 0, 1),
+        ('<tool_call>{"name": "f", "arguments": [1]}</tool_call><tool_call>x', 1, 1),
+    ],
+)
+async def test_malformed_calls_are_counted(tmp_path: Path, output: str, text: int, arguments: int) -> None:
+    turns: list[dict[str, Any]] = [{"steps": [output]}, {"steps": list(output)}]
+    turns[0]["times"] = 1
+    async with scripted_server(tmp_path, turns) as server:
+        for times in (1, 2):
+            await server.create({"input": "Hi", "tools": [{"type": "function", "name": "f"}]})
+            assert server.service.metrics.malformed == {"text": times * text, "arguments": times * arguments}

@@ -12,8 +12,8 @@ import pytest
 from antiphon.engine.base import Finish, Step
 from antiphon.engine.byte_tokenizer import ByteTokenizer
 from antiphon.protocol.errors import RequestRefused
-from antiphon.serving.prompt_threads import PROMPT_THREADS, WAITING_BYTES, Abandoned, Check, PromptThreads
 from antiphon.serving.prepare import INLINE_PROMPT
+from antiphon.serving.prompt_threads import PROMPT_THREADS, WAITING_BYTES, Abandoned, Check, PromptThreads
 from antiphon.text.prompt import Prompt
 from tests.engines import SPECIAL, GivenEngine
 from tests.server import error_of, running_server

@@ -18,6 +18,8 @@ import pytest_asyncio
 from msgspec.structs import replace
 
 from antiphon.engine.base import Finish, Step
+from antiphon.protocol.request import parse_request
+from antiphon.serving.prepare import is_quick
 from antiphon.serving.sealed import Sealer
 from antiphon.serving.service import Options, Service
 from antiphon.text.template import CHATML
@@ -266,3 +268,11 @@ async def test_an_effort_that_a_template_s_variable_contradicts_is_refused(
         same = await server.create({**body, "chat_template_kwargs": {"enable_thinking": not given}})
     assert (answer.status_code, error["param"]) == (400, "chat_template_kwargs.enable_thinking")
     assert same["reasoning"]["effort"] == effort
+
+
+async def test_what_keeps_thinking_out_is_not_made_on_the_event_loop() -> None:
+    """The first grammar takes half a second, in which no other answer would go on."""
+    efforts = ("none", "high", None)
+    bodies = (json.dumps({"input": "Hi", "reasoning": {"effort": effort}}) for effort in efforts)
+    quick = dict(zip(efforts, (is_quick(parse_request(body.encode())) for body in bodies), strict=True))
+    assert quick == {"none": False, "high": True, None: True}

@@ -52,6 +52,12 @@ _LABELLED = (
         "Requests that were refused before an answer began, by HTTP status; 401 counts those of every route.",
         lambda m: {str(status): count for status, count in m.refused.items()},
     ),
+    _Labelled(
+        "antiphon_malformed_calls",
+        "read",
+        "Calls that could not be read: as calls, and are text; or their arguments, which went out as written.",
+        lambda m: m.malformed,
+    ),
 )
 
 _COUNTERS = (

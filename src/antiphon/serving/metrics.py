@@ -99,6 +99,7 @@ class Metrics:
         # Written by the event loop.
         self.ended: dict[str, int] = dict.fromkeys(OUTCOMES, 0)
         self.refused: Counter[int] = Counter()  # by HTTP status
+        self.malformed = {"text": 0, "arguments": 0}  # calls, by what could not be read and went out as it was
         self.open = 0  # responses that have begun and not ended
         self.peak_open = 0
         self.input_tokens = 0

@@ -52,6 +52,11 @@ class OutputReader:
         self.output_tokens = 0
         self.reasoning_tokens = 0
 
+    @property
+    def misread(self) -> int:
+        """How often something began as a call does and was text."""
+        return self._parser.misread
+
     def read(self, steps: Iterable[Step]) -> list[Fragment]:
         """The fragments of some steps, neighbours merged. Reads nothing after `ended`."""
         fragments: list[Fragment] = []

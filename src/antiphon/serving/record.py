@@ -57,6 +57,11 @@ class RequestRecord:
         self._output_tokens = output_tokens
         metrics.output_tokens += new
 
+    def calls_read(self, *, as_text: int, unreadable: int) -> None:
+        """So many calls could not be read as such, or not their arguments."""
+        self._metrics.malformed["text"] += as_text
+        self._metrics.malformed["arguments"] += unreadable
+
     def ended(self, outcome: Outcome, usage: Usage | None = None) -> None:
         """The request came to this."""
         metrics = self._metrics

@@ -11,10 +11,12 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
 
+import msgspec
+
 from antiphon.engine.base import EngineClosed, EngineFailure, Finish, StepStream
-from antiphon.protocol.events import Event
+from antiphon.protocol.events import Event, FunctionCallArgumentsDone
 from antiphon.protocol.fold import Fold
-from antiphon.protocol.fragments import Fragment
+from antiphon.protocol.fragments import CallDone, Fragment
 from antiphon.protocol.response import Failure, Response, Usage, usage
 from antiphon.protocol.stream import FinishReason, ResponseStream
 from antiphon.serving.metrics import Outcome
@@ -54,6 +56,7 @@ class Run:
         self._outcome: Outcome = "cancelled"  # as long as there is no other end: whoever reads may leave at any time
         self._cancelled = False
         self.stopped = False
+        self._unreadable = 0  # calls whose arguments are no JSON object
         self._made: list[Event] = []
 
     def cancel(self) -> None:
@@ -73,6 +76,7 @@ class Run:
             yield self._handed_over(self._failed())
         finally:
             self._steps.cancel()
+            self._record.calls_read(as_text=self._reader.misread, unreadable=self._unreadable)
             self._record.ended(self._outcome, self._usage())
 
     async def respond(self) -> Response:
@@ -120,7 +124,10 @@ class Run:
     def _feed(self, fragments: Sequence[Fragment]) -> None:
         """Makes events. Those made before a fault have their numbers, so they are kept to be sent before the end."""
         for fragment in fragments:
-            self._made += self._stream.feed(fragment)
+            events = self._stream.feed(fragment)
+            self._made += events
+            if type(fragment) is CallDone:
+                self._unreadable += sum(map(_is_unreadable, events))
 
     def _handed_over(self, last: Sequence[Event] = ()) -> list[Event]:
         """The events that were made since the last time, and those that follow them."""
@@ -148,3 +155,13 @@ class Run:
             cached=self._steps.cached_tokens,
             reasoning=reader.reasoning_tokens,
         )
+
+
+def _is_unreadable(event: Event) -> bool:
+    """Whether a call ended whose arguments no client can read as JSON."""
+    if not isinstance(event, FunctionCallArgumentsDone):
+        return False
+    try:
+        return not isinstance(msgspec.json.decode(event.arguments), dict)
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        return True

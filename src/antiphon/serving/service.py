@@ -21,7 +21,6 @@ from antiphon.protocol.errors import RequestRefused
 from antiphon.protocol.ids import RESPONSE, IdSource, random_id
 from antiphon.protocol.request import ENCRYPTED_REASONING, CreateResponse
 from antiphon.protocol.stream import ResponseStream
-from antiphon.protocol.tools import HostedTool
 from antiphon.serving.echo import first_response, wants_summary
 from antiphon.serving.generation import output_reader, sampling_of
 from antiphon.serving.metrics import Metrics
@@ -223,7 +222,7 @@ class Service:
             steps=steps,
             prompt_tokens=len(prompt.tokens),
             record=record,
-            warnings=_warnings(request, response_id),
+            warnings=_warnings(toolbox, response_id),
         )
 
     async def _prepared(self, model: ServedModel, request: CreateResponse, toolbox: Toolbox) -> Prepared:
@@ -266,9 +265,9 @@ def _submit(model: ServedModel, generation: Generation) -> StepStream:
         raise RequestRefused(message, code="server_error", status=503, kind="server_error", retry_after=5) from None
 
 
-def _warnings(request: CreateResponse, response_id: str) -> tuple[str, ...]:
+def _warnings(toolbox: Toolbox, response_id: str) -> tuple[str, ...]:
     """What was left out of the prompt, by name. A name goes into a header and the log, so only a harmless one does."""
-    hosted = {tool.type for tool in request.tools if isinstance(tool, HostedTool)}
+    hosted = {tool.type for tool in toolbox.hosted}
     names = sorted({name if _TYPE_NAME.fullmatch(name) else "of an unknown type" for name in hosted})[:MAX_WARNINGS]
     warnings = tuple(f"the tool {name} is not run by this server and was left out" for name in names)
     for warning in warnings:

@@ -49,6 +49,10 @@ class ToolInputs:
     def in_reasoning(self) -> bool:
         return self._parser.in_reasoning
 
+    @property
+    def misread(self) -> int:
+        return self._parser.misread
+
     def feed(self, text: str) -> list[Fragment]:
         return self._unwrapped(self._parser.feed(text))
 

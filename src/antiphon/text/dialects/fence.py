@@ -22,6 +22,7 @@ class FenceEnd:
     __slots__ = ("_outside",)
 
     reasoning = False
+    calling = False
 
     def __init__(self, outside: Outside) -> None:
         self._outside = outside

@@ -108,7 +108,7 @@ class Reads(enum.Enum):
 class HarmonyParser:
     """A `Parser`."""
 
-    __slots__ = ("_between", "_header", "_held", "_markers", "_reads", "_said", "_tools", "_value", "_whole")
+    __slots__ = ("_between", "_header", "_held", "_markers", "_reads", "_said", "_tools", "_value", "_whole", "misread")
 
     def __init__(self, tools: Tools, *, control: Collection[str], thinking: bool) -> None:
         """`tools`: those that may be called. `thinking`: the prompt has opened a message of thinking."""
@@ -121,6 +121,7 @@ class HarmonyParser:
         self._between = ""  # what separates visible text from the last that was shown
         self._value: ValueReader | None = None  # of the arguments, while they are unfinished
         self._whole = False  # the arguments were a whole value
+        self.misread = 0
 
     @property
     def in_reasoning(self) -> bool:
@@ -216,11 +217,13 @@ class HarmonyParser:
         raw = self._header + MESSAGE
         header = read_header(self._header)
         if header is None:
+            self.misread += 1
             self._open(Reads.VISIBLE, raw, out)
             return
         kind = Reads.THINKING if header.channel == THINKING else Reads.VISIBLE
         name = header.recipient.removeprefix(NAMESPACE)
         if name not in self._tools:
+            self.misread += bool(header.recipient)
             self._open(kind, raw if header.recipient else "", out)
             return
         out.append(Call(name=name))

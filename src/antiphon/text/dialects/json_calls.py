@@ -132,6 +132,7 @@ class JsonCalls:
     )
 
     reasoning = False
+    calling = True
 
     def __init__(self, outside: Outside, tags: Tags, tools: Collection[str], control: Collection[str]) -> None:
         self._outside = outside

@@ -68,6 +68,7 @@ class KeyedCalls:
     __slots__ = ("_ends", "_form", "_head", "_opening", "_outside", "_raw", "_step", "_tools", "_values")
 
     reasoning = False
+    calling = True
 
     def __init__(
         self, outside: Outside, tags: Tags, tools: Collection[str], control: Collection[str], *, form: Form

@@ -83,6 +83,7 @@ class NamedCalls:
     )
 
     reasoning = False
+    calling = True
 
     def __init__(
         self, outside: Outside, tags: Tags, tools: Collection[str], control: Collection[str], *, form: Form

@@ -59,6 +59,7 @@ class Outside:
     __slots__ = ("_bare", "_bare_body", "_bodies", "_closings", "_markers", "_one_value", "_passed", "flow")
 
     reasoning = False
+    calling = False
 
     def __init__(self) -> None:
         self.flow = Flow(Text)
@@ -152,6 +153,7 @@ class Section:
     __slots__ = ("_following", "_markers", "_outside", "_raw")
 
     reasoning = False
+    calling = True
 
     def __init__(self, outside: Outside, following: Collection[str], control: Collection[str]) -> None:
         """`following`: the markers of which one must come: the openings of calls, and the section's own closing."""
@@ -197,6 +199,7 @@ class Verbatim:
     __slots__ = ()
 
     reasoning = False
+    calling = False
 
     def read(self, text: str, at: int, out: list[Fragment]) -> tuple[int, State]:
         return len(text), self.literal(text[at:], out)
@@ -219,6 +222,7 @@ class Thinking:
     __slots__ = ("_closing", "_flow", "_markers", "_outside")
 
     reasoning = True
+    calling = False
 
     def __init__(self, outside: Outside, tags: Tags, control: Collection[str]) -> None:
         self._outside = outside

@@ -85,6 +85,7 @@ class XmlCalls:
     )
 
     reasoning = False
+    calling = True
 
     def __init__(self, outside: Outside, tags: Tags, tools: Tools, control: Collection[str], *, syntax: Syntax) -> None:
         self._outside = outside
