@@ -242,7 +242,8 @@ async def test_an_effort_of_none_keeps_thinking_out_where_the_template_has_no_sw
         (CHATML + "{{ '<think>' }}", "hermes", 200),
         (CHATML + "{{ '<my:think>' }}", "hermes", 400),
         (CHATML + "{{ 'Let me reason step by step.' }}", "hermes", 400),
-        (None, "plain", 400),
+        (None, "plain", 200),
+        (CHATML + "{{ '<think>' }}", "plain", 400),
     ],
 )
 async def test_an_effort_of_none_is_refused_where_nobody_knows_how_thinking_begins(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -94,6 +97,34 @@ def test_faults_are_found_without_a_vocabulary() -> None:
     assert fault(lark.grammar(lark.json({"type": "object", "properties": {"a": {"type": "integer"}}}))) is None
     assert fault(lark.grammar(lark.json({"type": "string", "pattern": "(?=a)b"}))) is not None
     assert fault(lark.grammar(lark.json(False))) is not None
+
+
+def chain(length: int, link: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
+    """Definitions in a row, each of which leads to the next."""
+    links = {f"a{n}": link(f"#/$defs/a{n + 1}") for n in range(length)}
+    return {"$ref": "#/$defs/a0", "$defs": {**links, f"a{length}": {"type": "integer"}}}
+
+
+LINKS: dict[str, Callable[[str], dict[str, Any]]] = {
+    "reference": lambda ref: {"$ref": ref},
+    "property": lambda ref: {"type": "object", "properties": {"x": {"$ref": ref}}, "required": ["x"]},
+    "all of": lambda ref: {"allOf": [{"$ref": ref}, {"minimum": 1}]},
+    "any of": lambda ref: {"anyOf": [{"$ref": ref}, {"type": "null"}]},
+}
+
+
+@pytest.mark.parametrize("link", LINKS)
+@pytest.mark.parametrize("length", [1_000, 20_000])
+def test_a_long_chain_of_definitions_is_taken_or_refused(link: str, length: int) -> None:
+    """On a stack of the usual size it would end the process."""
+    lark = Lark(TOKENIZER.control)
+    text = lark.grammar(lark.json(chain(length, LINKS[link])))
+    try:
+        assert allowed(GRAMMARS.constraint(text))
+    except GrammarRefused as refused:
+        assert "too large" in str(refused) or "characters" in str(refused)
+    reason = fault(text)
+    assert reason is None or "too large" in reason
 
 
 def test_only_so_many_grammars_are_kept() -> None:

@@ -58,6 +58,7 @@ class ServedModel:
         # that speaks of it without that marker has one of its own.
         marked = thinking is not None and (thinking.opening in template or not _OF_THINKING.search(template))
         self.can_forbid_thinking = marked and info.chooses
+        self.never_thinks = thinking is None and not _OF_THINKING.search(template)
 
     @property
     def control(self) -> Mapping[int, str]:

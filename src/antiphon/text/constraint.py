@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 from antiphon.engine.base import EngineFailure, Tokenizer
 
@@ -23,6 +24,10 @@ KEPT = 64
 
 # Characters of a grammar: the tools of an agent have 100,000 and more.
 GRAMMAR_LIMIT = 4 * 2**20
+
+# Bytes of stack for reading a grammar. llguidance follows references by recursion, and ends the process where the usual
+# 8 MiB do not suffice: some thousand definitions in a row. Its own bounds hold before this much is used.
+STACK = 256 * 2**20
 
 # Characters of a reason that are shown; llguidance may quote the whole grammar in it.
 REASON_LIMIT = 400
@@ -60,7 +65,8 @@ class Grammars:
             raise GrammarRefused(f"it makes a grammar of {len(grammar)} characters; at most {GRAMMAR_LIMIT} are taken")
         if self._vocabulary is None:
             self._vocabulary = _vocabulary(self._tokenizer)
-        matcher = LLMatcher(self._vocabulary, LLMatcher.grammar_from_lark(grammar), log_level=0)
+        vocabulary = self._vocabulary
+        matcher = _with_deep_stack(lambda: LLMatcher(vocabulary, LLMatcher.grammar_from_lark(grammar), log_level=0))
         if matcher.is_error():
             raise GrammarRefused(_reason(matcher.get_error()))
         return matcher
@@ -115,6 +121,23 @@ def _vocabulary(tokenizer: Tokenizer) -> LLTokenizer:
     return LLTokenizer(TokenizerWrapper(pieces), eos_token=pieces.eos_token_ids)
 
 
+T = TypeVar("T")
+
+
+def _with_deep_stack(work: Callable[[], T]) -> T:
+    """What `work` returns, from a thread with a stack of `STACK` bytes. Must not raise."""
+    found: list[T] = []
+    # The size is that of all threads that start now; one of somebody else's gets more than it needs.
+    usual = threading.stack_size(STACK)
+    try:
+        thread = threading.Thread(target=lambda: found.append(work()), name="antiphon-grammar")
+        thread.start()
+    finally:
+        threading.stack_size(usual)
+    thread.join()
+    return found[0]
+
+
 def _reason(error: str) -> str:
     """The first line of what llguidance says; the others repeat the grammar."""
     line = error.strip().splitlines()[0] if error.strip() else "for no reason that it gives"
@@ -125,5 +148,5 @@ def fault(grammar: str) -> str | None:
     """Why a grammar without control tokens cannot be enforced; None if it can. Any thread; takes up to a second."""
     from llguidance import LLMatcher
 
-    error = LLMatcher.validate_grammar(LLMatcher.grammar_from_lark(grammar))
+    error = _with_deep_stack(lambda: LLMatcher.validate_grammar(LLMatcher.grammar_from_lark(grammar)))
     return _reason(error) if error else None
