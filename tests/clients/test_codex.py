@@ -141,3 +141,10 @@ async def test_javascript_of_a_tool_in_a_namespace_patches_a_file(codex: Codex, 
 def check_patched(codex: Codex) -> None:
     assert (codex.work / "note.txt").read_text() == 'one\n2 "two" — zwei \\n\nthree\n'
     assert (codex.work / "more.txt").read_text() == "new\n"
+
+
+@each_family
+async def test_a_function_of_a_namespace_is_called(codex: Codex, family: Family) -> None:
+    answer = await codex.run("gpt-6.2-sol", family.model, family.turns("collaboration__list_agents", {}))
+    assert answer == "It is done."
+    check_told(codex, "agent_status")
