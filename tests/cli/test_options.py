@@ -25,6 +25,7 @@ BAD = {
     "script": ["/no/such/file", "."],
     "log-prompts": ["/no/such/folder/file", "."],
     "name": ["", " ", "a\nb", "a" * 257],
+    "alias": ["a,,b", "a,", "a" * 257],
     "dialect": ["klingon", ""],
     "context-length": ["0", "-5", "many"],
     "cache-tokens": ["0", "x"],
@@ -158,9 +159,10 @@ def values(**given: Any) -> dict[str, Any]:
     """What the command line parser gives for no arguments, with some changed."""
     default = ServeOptions(cache=Path("unused"))
     own = {name: getattr(default, name) for name in ServeOptions.__struct_fields__}
-    for made in ("api_keys", "keepalive_events"):
+    for made in ("api_keys", "aliases", "keepalive_events"):
         del own[made]
-    return {**own, "model": None, "api_key": None, "api_key_file": None, "no_keepalive_events": False, **given}
+    raw = {"model": None, "alias": None, "api_key": None, "api_key_file": None, "no_keepalive_events": False}
+    return {**own, **raw, **given}
 
 
 def test_collected(tmp_path: Path) -> None:
@@ -171,6 +173,7 @@ def test_collected(tmp_path: Path) -> None:
     )
     assert options.api_keys == ("a", "b", "c", "from-file")
     assert options.model == parse_model_name("smollm2")
+    assert collect(values(alias=["a,b", "c"])).aliases == ("a", "b", "c")
     assert options.cache == default_cache(os.environ)
     assert not options.keepalive_events
     scripted = collect(values(engine="scripted", script=file))

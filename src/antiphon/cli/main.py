@@ -91,6 +91,7 @@ def serve(
     script: o.Script = None,
     log_prompts: o.LogPrompts = None,
     name: o.Name = None,
+    alias: o.Aliases = None,
     dialect: o.DialectName = None,
     context_length: o.ContextLength = None,
     cache_tokens: o.CacheTokens = None,

@@ -42,7 +42,8 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
     script: Path | None = None  # always set for the scripted engine
     log_prompts: Path | None = None
     name: str | None = None  # the model as served; None: what its source is called
-    dialect: str | None = None  # None: the default
+    aliases: tuple[str, ...] = ()  # further names that the model answers to
+    dialect: str | None = None  # None: told from the model's template
     context_length: int | None = None  # tokens; None: as the model was trained
     cache_tokens: int | None = None  # cells of the KV cache; None: as memory allows
     prefix_scope: PrefixScope = "owner"
@@ -99,7 +100,13 @@ Engine = Annotated[EngineName, flag("engine", "What computes the answers.")]
 Script = Annotated[Path | None, flag("script", "What the scripted engine plays.", **_FILE)]
 LogPrompts = Annotated[Path | None, flag("log-prompts", "Append every rendered prompt to this file.", dir_okay=False)]
 Name = Annotated[str | None, flag("name", "Name of the model as served.")]
-DialectName = Annotated[str | None, flag("dialect", "How the model marks thinking and calls; else hermes.")]
+Aliases = Annotated[
+    list[str] | None,
+    flag("alias", "A further name that the model answers to; may be repeated, in the variable with commas."),
+]
+DialectName = Annotated[
+    str | None, flag("dialect", "How the model marks thinking and calls; else told from its chat template.")
+]
 ContextLength = Annotated[int | None, flag("context-length", "Tokens of prompt and answer together.", min=1)]
 CacheTokens = Annotated[
     int | None, flag("cache-tokens", "Tokens that the KV cache holds for all answers and prefixes together.", min=1)
@@ -156,6 +163,7 @@ def collect(values: dict[str, Any]) -> ServeOptions:
     options = ServeOptions(
         model=_model(raw.pop("model"), raw["engine"]),
         api_keys=keys,
+        aliases=tuple(name for names in raw.pop("alias") or () for name in names.split(",")),
         cache=raw.pop("cache") or default_cache(os.environ),
         keepalive_events=not raw.pop("no_keepalive_events"),
         **raw,
@@ -240,13 +248,20 @@ def _check_script(options: ServeOptions) -> None:
 def _check_names(options: ServeOptions) -> None:
     from antiphon.text.dialects import DIALECTS
 
-    name, dialect = options.name, options.dialect
-    if name is not None and not (0 < len(name) <= LONGEST_NAME and name.isprintable() and name == name.strip()):
+    if options.name is not None and not _is_name(options.name):
         raise UsageError(f"--name (ANTIPHON_NAME): 1 to {LONGEST_NAME} printable characters")
+    if not all(map(_is_name, options.aliases)):
+        raise UsageError(f"--alias (ANTIPHON_ALIAS): names of 1 to {LONGEST_NAME} printable characters")
+    dialect = options.dialect
     if dialect is not None and dialect not in DIALECTS:
         raise UsageError(f"--dialect (ANTIPHON_DIALECT): {dialect!r} is none of {', '.join(sorted(DIALECTS))}")
     if options.log_prompts is not None and not options.log_prompts.parent.is_dir():
         raise UsageError(f"--log-prompts (ANTIPHON_LOG_PROMPTS): no folder {options.log_prompts.parent}")
+
+
+def _is_name(name: str) -> bool:
+    """Whether a model can be served by this name."""
+    return 0 < len(name) <= LONGEST_NAME and name.isprintable() and name == name.strip()
 
 
 def _check_address(options: ServeOptions) -> None:

@@ -73,6 +73,7 @@ def _end(number: int, frame: FrameType | None) -> None:
 def _service(options: ServeOptions) -> Service:
     serving = Options(
         name=options.name or (options.model.served if options.model else None),
+        names=options.aliases,
         dialect=options.dialect,
         strict_tools=options.strict_tools,
         reasoning_events=options.reasoning_events,
