@@ -181,10 +181,11 @@ class Section:
         return state if state is self else state.literal(text[at:], out)
 
     def marker(self, marker: str, out: list[Fragment]) -> State | None:
-        if marker not in self._following:
-            return None
-        self._outside.flow.pass_over()
-        return self._outside.marker(marker, out)
+        if marker in self._following:
+            self._outside.flow.pass_over()
+        else:
+            self._give_up(out)
+        return self._outside.marker(marker, out) or self._outside.literal(marker, out)
 
     def finish(self, left: str, out: list[Fragment]) -> None:
         self._give_up(out).literal(left, out)
