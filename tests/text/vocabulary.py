@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from antiphon.engine.byte_tokenizer import ByteTokenizer
 
@@ -18,7 +18,3 @@ class EndingTokenizer(ByteTokenizer):
     @property
     def end(self) -> frozenset[int]:  # type: ignore[override]
         return frozenset({self.size - 1})
-
-
-def spelled(control: Mapping[int, str]) -> dict[str, int]:
-    return {spelling: token for token, spelling in control.items()}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from antiphon.engine.byte_tokenizer import ByteTokenizer
 from antiphon.protocol.fragments import Arguments, Call, CallDone, Fragment, Reasoning, ReasoningDone
 from antiphon.text.constraint import Grammars
 from antiphon.text.dialects.dialect import Dialect
 from antiphon.text.dialects.grammar import Wanted, output_grammar
 from antiphon.text.dialects.machine import Parser
 from tests.text.dialects.corpus import TOOLS, Case
+from tests.text.vocabulary import EndingTokenizer
 from tests.three_cuts import merged, three_cuts
 
 # Longer outputs are not cut everywhere: as many splits as characters would take too long.
@@ -75,17 +75,6 @@ def tokens(dialect: Dialect, pieces: Sequence[str], control: Collection[str]) ->
     for piece in pieces:
         fragments += subject.control(piece[1:]) if piece.startswith("^") else subject.feed(piece)
     return merged(fragments + subject.finish())
-
-
-class EndingTokenizer(ByteTokenizer):
-    """The bytes, some control tokens, and one more that ends the generation."""
-
-    def __init__(self, control: Sequence[str] = ()) -> None:
-        super().__init__((*control, "<eos>"))
-
-    @property
-    def end(self) -> frozenset[int]:  # type: ignore[override]
-        return frozenset({self.size - 1})
 
 
 def let_through(dialect: Dialect, wanted: Wanted, pieces: Sequence[str], control: Sequence[str] = ()) -> str:

@@ -13,6 +13,7 @@ from antiphon.text.dialects.json_calls import UNNAMED_LIMIT
 from tests.text.dialects import corpus_gemma, corpus_harmony, corpus_json_families, corpus_named, corpus_pythonic
 from tests.text.dialects.corpus import CORPUS, TOOLS, Case, called, said, spelled, thought
 from tests.text.dialects.corpus_xml import XML_CORPUS
+from tests.text.dialects.runs import check_order
 from tests.three_cuts import merged, three_cuts
 
 ALL = [
@@ -273,22 +274,6 @@ def test_no_output_raises_and_no_cut_matters(
 @given(st.lists(st.sampled_from(PIECES + [f"^{tag}" for tag in (*THINK_TAGS, *CALL_TAGS)]), max_size=25))
 def test_no_tokens_raise(pieces: list[str]) -> None:
     check_order(tokens(parser(control=(*THINK_TAGS, *CALL_TAGS)), *pieces))
-
-
-def check_order(fragments: list[Fragment]) -> None:
-    """Arguments and ends only within what they belong to; nothing else within a call."""
-    last: type[Fragment] | None = None
-    for fragment in fragments:
-        match fragment:
-            case ReasoningDone():
-                assert last is Reasoning
-            case Arguments():
-                assert last is Call
-            case CallDone():
-                assert last is Arguments
-            case _:
-                assert last not in (Call, Arguments, Reasoning)
-        last = type(fragment)
 
 
 @given(outputs)

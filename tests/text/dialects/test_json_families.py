@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.protocol.fragments import Arguments, Call, CallDone, Fragment, Reasoning, ReasoningDone, Text
+from antiphon.protocol.fragments import Arguments, Call, CallDone, Fragment, Text
 from antiphon.text.dialects.json_families import JSON_FAMILIES
 from antiphon.text.dialects.machine import Parser
 from tests.text.dialects import corpus_json_families, corpus_named
 from tests.text.dialects.corpus import TOOLS, Case, called, said
 from tests.text.dialects.corpus_json_families import Style, llama3_call
+from tests.text.dialects.runs import check_order
 from tests.three_cuts import merged, three_cuts
 
 DIALECTS = {dialect.name: dialect for dialect in JSON_FAMILIES}
@@ -195,19 +196,3 @@ def _joined(pieces: Sequence[str]) -> list[str]:
 def _split(pieces: Sequence[str]) -> list[str]:
     """Text character by character."""
     return [part for piece in pieces for part in ([piece] if piece.startswith("^") else piece)]
-
-
-def check_order(fragments: Sequence[Fragment]) -> None:
-    """Arguments and ends only within what they belong to; nothing else within a call."""
-    last: type[Fragment] | None = None
-    for fragment in fragments:
-        match fragment:
-            case ReasoningDone():
-                assert last is Reasoning
-            case Arguments():
-                assert last is Call
-            case CallDone():
-                assert last is Arguments
-            case _:
-                assert last not in (Call, Arguments, Reasoning)
-        last = type(fragment)
