@@ -11,12 +11,13 @@ import pytest
 from antiphon.engine.base import EngineFailure
 from antiphon.engine.byte_tokenizer import ByteTokenizer
 from antiphon.text.constraint import (
+    ALIVE,
     GRAMMAR_LIMIT,
-    KEPT,
     REASON_LIMIT,
     GrammarConstraint,
     GrammarRefused,
     Grammars,
+    GrammarsBusy,
     fault,
 )
 from antiphon.text.lark import Lark
@@ -127,8 +128,25 @@ def test_a_long_chain_of_definitions_is_taken_or_refused(link: str, length: int)
     assert reason is None or "too large" in reason
 
 
-def test_only_so_many_grammars_are_kept() -> None:
+def large(name: str) -> str:
+    """A grammar of nearly the largest size, quickly compiled."""
+    return grammar(f'"{name}"') + f"// {'x' * (GRAMMAR_LIMIT - 100)}\n"
+
+
+def test_large_grammars_are_not_kept_for_ever() -> None:
     grammars = Grammars(TOKENIZER)
-    for n in range(KEPT + 1):
-        grammars.constraint(grammar(f'"{n}"'))
-    assert len(grammars._compiled) == KEPT
+    small = grammar('"a"')
+    grammars.constraint(small)
+    for n in range(2 * ALIVE // GRAMMAR_LIMIT):
+        assert grammars.constraint(large(str(n))).accept(ord(str(n)[0]))
+    assert grammars.constraint(small).accept(ord("a"))
+
+
+def test_only_so_many_large_grammars_are_followed_at_once() -> None:
+    grammars = Grammars(TOKENIZER)
+    running = [grammars.constraint(large(str(n))) for n in range(ALIVE // GRAMMAR_LIMIT)]
+    with pytest.raises(GrammarsBusy):
+        grammars.constraint(large("more"))
+    assert running[0].accept(ord("0"))
+    del running[0]
+    assert grammars.constraint(large("more")).accept(ord("m"))

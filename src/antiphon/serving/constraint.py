@@ -17,7 +17,7 @@ from antiphon.protocol.request import CreateResponse, JsonObjectFormat, JsonSche
 from antiphon.protocol.tools import AllowedTools, NamedChoice
 from antiphon.serving.model import ServedModel
 from antiphon.serving.toolbox import Toolbox
-from antiphon.text.constraint import GrammarRefused, fault
+from antiphon.text.constraint import GrammarRefused, GrammarsBusy, fault
 from antiphon.text.dialects.grammar import Wanted, output_grammar
 from antiphon.text.messages import ToolDefinition
 from antiphon.text.prompt import Prompt
@@ -37,6 +37,11 @@ def constraint_of(model: ServedModel, request: CreateResponse, toolbox: Toolbox,
         return None
     try:
         return model.grammars.constraint(output_grammar(model.form, wanted, model.control))
+    except GrammarsBusy:
+        message = "Too many requests with large schemas or grammars are running."
+        raise RequestRefused(
+            message, code="rate_limit_exceeded", status=429, kind="rate_limit_error", retry_after=1
+        ) from None
     except (GrammarRefused, ValueError) as refused:
         raise _named(model, wanted, toolbox) or _not_enforceable("tools", str(refused)) from None
 

@@ -96,8 +96,10 @@ def applied_effort(model: ServedModel, request: CreateResponse) -> str | None:
 
 
 def _thinking(model: ServedModel, request: CreateResponse) -> Mapping[str, Any]:
-    """The template's variables for the effort. Where it has none, thinking can still be kept out of the answer, or there
-    is none."""
+    """The template's variables for the effort.
+
+    Where it has none, thinking can still be kept out of the answer, or the model does not think.
+    """
     thinking = model.template.thinking_kwargs(request.effort)
     unthinking = request.effort == "none" and (model.can_forbid_thinking or model.never_thinks)
     if thinking is None and not unthinking:

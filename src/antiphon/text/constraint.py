@@ -13,17 +13,21 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
+from weakref import WeakSet
 
 from antiphon.engine.base import EngineFailure, Tokenizer
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
-# Compiled grammars that are kept: agents send the same tools again and again. One is some megabytes at most.
-KEPT = 64
+# Characters of a grammar: 128 tools with a dozen typed parameters each have 170,000. Up to 280 bytes of memory each.
+GRAMMAR_LIMIT = 2**20
 
-# Characters of a grammar: the tools of an agent have 100,000 and more.
-GRAMMAR_LIMIT = 4 * 2**20
+# Characters of the compiled grammars that are kept: agents send the same tools again and again.
+KEPT = 2**20
+
+# Characters of all grammars that are in use or kept: 2 GB if every one is made to be large, and 1 % of that usually.
+ALIVE = 8 * 2**20
 
 # Bytes of stack for reading a grammar. llguidance follows references by recursion, and ends the process where the usual
 # 8 MiB do not suffice: some thousand definitions in a row. Its own bounds hold before this much is used.
@@ -37,48 +41,78 @@ class GrammarRefused(Exception):
     """The grammar engine cannot take it. The text is a reason for whoever wrote the grammar."""
 
 
+class GrammarsBusy(Exception):
+    """Too many large grammars are in use; another time there may be room."""
+
+
+class _Compiled:
+    """A grammar at its start. Alive as long as anybody follows it."""
+
+    def __init__(self, matcher: LLMatcher, size: int) -> None:
+        self.matcher = matcher
+        self.size = size  # characters
+
+
 class Grammars:
     """Compiles grammars for one vocabulary. Any thread may call."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._lock = threading.Lock()
         self._vocabulary: LLTokenizer | None = None
-        self._compiled: OrderedDict[str, LLMatcher] = OrderedDict()
+        self._vocabulary_lock = threading.Lock()
+        self._lock = threading.Lock()  # over the two below
+        self._kept: OrderedDict[str, _Compiled] = OrderedDict()
+        self._alive: WeakSet[_Compiled] = WeakSet()
 
     def constraint(self, grammar: str) -> GrammarConstraint:
-        """A new constraint, at the start of a grammar. Raises `GrammarRefused`."""
+        """A new constraint, at the start of a grammar. Raises `GrammarRefused` and `GrammarsBusy`."""
         with self._lock:
-            matcher = self._compiled.get(grammar)
-            if matcher is None:
-                matcher = self._compile(grammar)
-                self._compiled[grammar] = matcher
-                if len(self._compiled) > KEPT:
-                    self._compiled.popitem(last=False)
-            self._compiled.move_to_end(grammar)
-            return GrammarConstraint(matcher.deep_copy())
+            compiled = self._kept.get(grammar)
+            if compiled is not None:
+                self._kept.move_to_end(grammar)
+                return GrammarConstraint(compiled)
+            if len(grammar) <= GRAMMAR_LIMIT:
+                self._make_room(len(grammar))
+        compiled = self._compile(grammar)
+        with self._lock:
+            self._alive.add(compiled)
+            self._kept[grammar] = compiled
+            while sum(one.size for one in self._kept.values()) > KEPT:
+                self._kept.popitem(last=False)
+        return GrammarConstraint(compiled)
 
-    def _compile(self, grammar: str) -> LLMatcher:
+    def _make_room(self, size: int) -> None:
+        if self._size() + size > ALIVE:
+            self._kept.clear()
+            if self._size() + size > ALIVE:
+                raise GrammarsBusy
+
+    def _size(self) -> int:
+        return sum(compiled.size for compiled in self._alive)
+
+    def _compile(self, grammar: str) -> _Compiled:
         from llguidance import LLMatcher
 
         if len(grammar) > GRAMMAR_LIMIT:
             raise GrammarRefused(f"it makes a grammar of {len(grammar)} characters; at most {GRAMMAR_LIMIT} are taken")
-        if self._vocabulary is None:
-            self._vocabulary = _vocabulary(self._tokenizer)
-        vocabulary = self._vocabulary
+        with self._vocabulary_lock:
+            if self._vocabulary is None:
+                self._vocabulary = _vocabulary(self._tokenizer)
+            vocabulary = self._vocabulary
         matcher = _with_deep_stack(lambda: LLMatcher(vocabulary, LLMatcher.grammar_from_lark(grammar), log_level=0))
         if matcher.is_error():
             raise GrammarRefused(_reason(matcher.get_error()))
-        return matcher
+        return _Compiled(matcher, len(grammar))
 
 
 class GrammarConstraint:
     """`engine.base.Constraint`: one output on its way through a grammar."""
 
-    __slots__ = ("_matcher",)
+    __slots__ = ("_compiled", "_matcher")
 
-    def __init__(self, matcher: LLMatcher) -> None:
-        self._matcher = matcher
+    def __init__(self, compiled: _Compiled) -> None:
+        self._compiled = compiled  # counts as in use
+        self._matcher = compiled.matcher.deep_copy()
 
     def allowed(self) -> bytes:
         mask = self._matcher.compute_logit_bias()
