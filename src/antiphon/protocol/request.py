@@ -20,7 +20,7 @@ from antiphon.protocol.input_items import (
     check_calls,
     parse_input,
 )
-from antiphon.protocol.tools import Tool, ToolChoice, ToolName, check_names, parse_tool_choice, parse_tools
+from antiphon.protocol.tools import Tool, ToolChoice, ToolName, check_count, check_names, parse_tool_choice, parse_tools
 
 MAX_STOPS = 16
 MAX_STOP_LENGTH = 256
@@ -160,6 +160,7 @@ def parse_request(body: bytes) -> CreateResponse:
     tools = parse_tools(fields.tools) if fields.tools is not None else []
     check_names(tools, "tools")
     declared = [*tools, *additional_tools(items)]
+    check_count(declared)
     request = CreateResponse(
         fields=fields,
         size=len(body),

@@ -6,7 +6,7 @@ that the caller can leave them out with a warning or refuse them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -155,14 +155,17 @@ def parse_tool_choice(value: Any, tools: Sequence[Tool]) -> ToolChoice:
     if isinstance(name, str) and name not in _CHOICES:
         raise RequestRefused(f"This server does not run the tool {name!r}.", param="tool_choice.type")
     choice = convert_tagged(value, _CHOICES, "tool_choice", "a tool choice")
+    declared = {(_kind(tool), tool.name) for tool in _callable(tools)}
     if isinstance(choice, NamedChoice):
-        _check_declared(choice.type, choice.name, tools, "tool_choice.name")
+        _check_declared(choice, declared, "tool_choice.name")
         return choice
+    if len(choice.tools) > MAX_TOOLS:
+        raise RequestRefused(f"More than {MAX_TOOLS} tools.", param="tool_choice.tools")
     if choice.mode == "required" and not choice.tools:
         raise RequestRefused("A call is required, but no tool is allowed.", param="tool_choice.tools")
     for n, tool in enumerate(choice.tools):
         named = convert(tool, NamedChoice, f"tool_choice.tools[{n}]")
-        _check_declared(named.type, named.name, tools, f"tool_choice.tools[{n}].name")
+        _check_declared(named, declared, f"tool_choice.tools[{n}].name")
     return choice
 
 
@@ -173,10 +176,19 @@ def _word(value: str, tools: Sequence[Tool]) -> ToolChoice:
     return choice
 
 
-def _check_declared(kind: str, name: str, tools: Sequence[Tool], path: str) -> None:
-    wanted = FunctionTool if kind == "function" else CustomTool
-    if not any(isinstance(tool, wanted) and tool.name == name for tool in _callable(tools)):
-        raise RequestRefused(f"There is no {kind} tool named {name!r} in `tools`.", param=path)
+def check_count(tools: Sequence[Tool]) -> None:
+    """Bounds the tools of a request, wherever they are declared. Raises `RequestRefused`."""
+    if sum(1 for _ in _callable(tools)) > MAX_TOOLS:
+        raise RequestRefused(f"More than {MAX_TOOLS} tools.", param="tools")
+
+
+def _kind(tool: FunctionTool | CustomTool) -> str:
+    return "function" if isinstance(tool, FunctionTool) else "custom"
+
+
+def _check_declared(named: NamedChoice, declared: Collection[tuple[str, str]], path: str) -> None:
+    if (named.type, named.name) not in declared:
+        raise RequestRefused(f"There is no {named.type} tool named {named.name!r} in `tools`.", param=path)
 
 
 def _callable(tools: Sequence[Tool]) -> Iterator[FunctionTool | CustomTool]:

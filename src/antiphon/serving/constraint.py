@@ -8,7 +8,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from antiphon.engine.base import Constraint
@@ -27,23 +27,27 @@ Calls = Literal["none", "allowed", "required"]
 _ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 
 
-def constraint_of(model: ServedModel, request: CreateResponse, toolbox: Toolbox, prompt: Prompt) -> Constraint | None:
+def constraint_of(
+    model: ServedModel, request: CreateResponse, toolbox: Toolbox, prompt: Prompt, check: Callable[[], None]
+) -> Constraint | None:
     """The constraint on the answer to a prompt; None if every output is one that the request allows.
 
-    Takes up to a second where the grammar is new. Raises `RequestRefused` for what cannot be enforced.
+    Takes up to seconds where the grammar is new. `check` is called now and then, and raises to stop the work. Raises
+    `RequestRefused` for what cannot be enforced.
     """
     wanted = _wanted(model, request, toolbox, prompt)
     if wanted is None:
         return None
     try:
-        return model.grammars.constraint(output_grammar(model.form, wanted, model.control))
+        return model.grammars.constraint(output_grammar(model.form, wanted, model.control, check))
     except GrammarsBusy:
         message = "Too many requests with large schemas or grammars are running."
         raise RequestRefused(
             message, code="rate_limit_exceeded", status=429, kind="rate_limit_error", retry_after=1
         ) from None
-    except (GrammarRefused, ValueError) as refused:
-        raise _named(model, wanted, toolbox) or _not_enforceable("tools", str(refused)) from None
+    except (GrammarRefused, ValueError, RecursionError) as refused:
+        param = "tools" if wanted.schema is None else "text.format.schema"
+        raise _named(model, wanted, toolbox, check) or _not_enforceable(param, str(refused)) from None
 
 
 def _wanted(model: ServedModel, request: CreateResponse, toolbox: Toolbox, prompt: Prompt) -> Wanted | None:
@@ -89,23 +93,23 @@ def _schema(request: CreateResponse) -> Mapping[str, Any] | None:
     return _ANY_OBJECT if isinstance(request.format, JsonObjectFormat) else None
 
 
-def _named(model: ServedModel, wanted: Wanted, toolbox: Toolbox) -> RequestRefused | None:
+def _named(model: ServedModel, wanted: Wanted, toolbox: Toolbox, check: Callable[[], None]) -> RequestRefused | None:
     """The first schema or grammar of the request that cannot be enforced by itself."""
     if wanted.schema is not None:
-        reason = _fault(model, Wanted(schema=wanted.schema))
+        reason = _fault(model, Wanted(schema=wanted.schema), check)
         if reason is not None:
             return _not_enforceable("text.format.schema", reason)
     for tool in wanted.tools:
-        reason = _fault(model, Wanted(tools=[tool], calls="required"))
+        reason = _fault(model, Wanted(tools=[tool], calls="required"), check)
         if reason is not None:
             return _not_enforceable(toolbox.param(tool.name), reason)
     return None
 
 
-def _fault(model: ServedModel, wanted: Wanted) -> str | None:
+def _fault(model: ServedModel, wanted: Wanted, check: Callable[[], None]) -> str | None:
     try:
-        return fault(output_grammar(model.form, wanted, {}))
-    except ValueError as error:
+        return fault(output_grammar(model.form, wanted, {}, check))
+    except (ValueError, RecursionError) as error:
         return str(error)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from antiphon.engine.base import Sampling
 from antiphon.protocol.errors import RequestRefused
 from antiphon.protocol.request import LOGPROBS, CreateResponse, TextFormat
+from antiphon.protocol.tools import AllowedTools
 from antiphon.serving.model import ServedModel
 from antiphon.serving.output import OutputReader
 from antiphon.serving.toolbox import Toolbox
@@ -15,7 +16,9 @@ from antiphon.text.tool_input import ToolInputs
 def output_reader(model: ServedModel, prompt: Prompt, request: CreateResponse, toolbox: Toolbox) -> OutputReader:
     """What reads the answer to a prompt."""
     tools = toolbox.schemas()
-    calls = bool(tools) and request.tool_choice != "none"
+    choice = request.tool_choice
+    nothing = choice == "none" or (isinstance(choice, AllowedTools) and not choice.tools)
+    calls = bool(tools) and not nothing
     parser = model.parser(prompt, tools, calls=calls, one_value=not isinstance(request.format, TextFormat))
     if toolbox.renames:
         parser = ToolInputs(parser, toolbox.restored)

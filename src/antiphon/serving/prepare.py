@@ -39,4 +39,4 @@ def prepare(
     """Raises as `prompt_of` and `constraint_of` do."""
     prompt = prompt_of(model, request, toolbox, check)
     check()
-    return Prepared(prompt, constraint_of(model, request, toolbox, prompt))
+    return Prepared(prompt, constraint_of(model, request, toolbox, prompt, check))

@@ -9,6 +9,7 @@ Rules
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -16,12 +17,10 @@ from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakSet
 
 from antiphon.engine.base import EngineFailure, Tokenizer
+from antiphon.text.lark import GRAMMAR_LIMIT
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
-
-# Characters of a grammar: 128 tools with a dozen typed parameters each have 170,000. Up to 280 bytes of memory each.
-GRAMMAR_LIMIT = 2**20
 
 # Characters of the compiled grammars that are kept: agents send the same tools again and again.
 KEPT = 2**20
@@ -32,6 +31,9 @@ ALIVE = 8 * 2**20
 # Bytes of stack for reading a grammar. llguidance follows references by recursion, and ends the process where the usual
 # 8 MiB do not suffice: some thousand definitions in a row. Its own bounds hold before this much is used.
 STACK = 256 * 2**20
+
+# Symbols of a grammar; llguidance counts them with 16 bits, and panics above.
+SYMBOLS = 50_000
 
 # Characters of a reason that are shown; llguidance may quote the whole grammar in it.
 REASON_LIMIT = 400
@@ -91,17 +93,21 @@ class Grammars:
         return sum(compiled.size for compiled in self._alive)
 
     def _compile(self, grammar: str) -> _Compiled:
-        from llguidance import LLMatcher
+        from llguidance import LLMatcher, LLParserLimits
 
         if len(grammar) > GRAMMAR_LIMIT:
-            raise GrammarRefused(f"it makes a grammar of {len(grammar)} characters; at most {GRAMMAR_LIMIT} are taken")
+            raise GrammarRefused(_too_long(grammar))
         with self._vocabulary_lock:
             if self._vocabulary is None:
                 self._vocabulary = _vocabulary(self._tokenizer)
             vocabulary = self._vocabulary
-        matcher = _with_deep_stack(lambda: LLMatcher(vocabulary, LLMatcher.grammar_from_lark(grammar), log_level=0))
+        text, limits = LLMatcher.grammar_from_lark(grammar), LLParserLimits(max_grammar_size=SYMBOLS)
+        matcher = _with_deep_stack(lambda: LLMatcher(vocabulary, text, log_level=0, limits=limits))
         if matcher.is_error():
             raise GrammarRefused(_reason(matcher.get_error()))
+        trial = matcher.deep_copy()
+        if not any(trial.compute_logit_bias()) or trial.is_error():
+            raise GrammarRefused("nothing obeys it, or it is too complex to follow")
         return _Compiled(matcher, len(grammar))
 
 
@@ -155,32 +161,44 @@ def _vocabulary(tokenizer: Tokenizer) -> LLTokenizer:
     return LLTokenizer(TokenizerWrapper(pieces), eos_token=pieces.eos_token_ids)
 
 
+def _too_long(grammar: str) -> str:
+    return f"it makes a grammar of {len(grammar)} characters; at most {GRAMMAR_LIMIT} are taken"
+
+
+_PLACE = re.compile(r"^at \d+\(\d+\): ")
+
 T = TypeVar("T")
+
+_STARTING = threading.Lock()  # the size of stacks is the process's
 
 
 def _with_deep_stack(work: Callable[[], T]) -> T:
     """What `work` returns, from a thread with a stack of `STACK` bytes. Must not raise."""
     found: list[T] = []
     # The size is that of all threads that start now; one of somebody else's gets more than it needs.
-    usual = threading.stack_size(STACK)
-    try:
-        thread = threading.Thread(target=lambda: found.append(work()), name="antiphon-grammar")
-        thread.start()
-    finally:
-        threading.stack_size(usual)
+    thread = threading.Thread(target=lambda: found.append(work()), name="antiphon-grammar")
+    with _STARTING:
+        usual = threading.stack_size(STACK)
+        try:
+            thread.start()
+        finally:
+            threading.stack_size(usual)
     thread.join()
     return found[0]
 
 
 def _reason(error: str) -> str:
-    """The first line of what llguidance says; the others repeat the grammar."""
-    line = error.strip().splitlines()[0] if error.strip() else "for no reason that it gives"
+    """What llguidance says, in one line, without the place in our grammar."""
+    line = " ".join(_PLACE.sub("", error).split()) or "for no reason that it gives"
     return line if len(line) <= REASON_LIMIT else f"{line[:REASON_LIMIT]}..."
 
 
 def fault(grammar: str) -> str | None:
     """Why a grammar without control tokens cannot be enforced; None if it can. Any thread; takes up to a second."""
-    from llguidance import LLMatcher
+    from llguidance import LLMatcher, LLParserLimits
 
-    error = _with_deep_stack(lambda: LLMatcher.validate_grammar(LLMatcher.grammar_from_lark(grammar)))
+    if len(grammar) > GRAMMAR_LIMIT:
+        return _too_long(grammar)
+    text, limits = LLMatcher.grammar_from_lark(grammar), LLParserLimits(max_grammar_size=SYMBOLS)
+    error = _with_deep_stack(lambda: LLMatcher.validate_grammar(text, limits=limits))
     return _reason(error) if error else None

@@ -21,6 +21,9 @@ ANY_TEXT = "/(?s:.*)/"
 # whitespace goes on to its limit.
 JSON_SPACE = r"[\x20\x0A\x0D\x09]{0,64}"
 
+# Characters of a grammar: 128 tools with a dozen typed parameters each have 170,000. Compiled, up to 280 bytes each.
+GRAMMAR_LIMIT = 2**20
+
 ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 
 
@@ -28,11 +31,16 @@ class Lark:
     """Collects the rules of one grammar. What its methods give are expressions, to be joined with blanks, `|`, `*` and
     parentheses; equal rules are one rule."""
 
-    def __init__(self, control: Mapping[int, str]) -> None:
-        """`control`: the vocabulary's control tokens with their spellings."""
+    def __init__(self, control: Mapping[int, str], check: Callable[[], None] = lambda: None) -> None:
+        """`control`: the vocabulary's control tokens with their spellings. `check` is called for each new rule, and may
+        raise to end the work. Every method raises `ValueError` when the rules have more than `GRAMMAR_LIMIT`
+        characters together.
+        """
         self._tokens = {spelling: token for token, spelling in control.items() if spelling}
         longest_first = sorted(self._tokens, key=len, reverse=True)
         self._spelled = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
+        self._check = check
+        self._size = 0
         self._names: dict[str, str] = {}  # of rules, by what defines them
         self._inputs: dict[tuple[InputGrammar, str, str], str] = {}
         self._input_rules: list[str] = []
@@ -110,6 +118,7 @@ class Lark:
     ) -> str:
         if key not in self._inputs:
             self._inputs[key], rules = write(key[0], f"input_{len(self._inputs)}")
+            self._grow(sum(map(len, rules)))
             self._input_rules += rules
         return self._inputs[key]
 
@@ -122,6 +131,12 @@ class Lark:
         rules = [f"{name}: {body}" for body, name in self._names.items()]
         return "\n".join(["%llguidance {}", f"start: {start}", *rules, *self._input_rules, ""])
 
+    def _grow(self, size: int) -> None:
+        self._check()
+        self._size += size
+        if self._size > GRAMMAR_LIMIT:
+            raise ValueError(f"it makes a grammar of more than {GRAMMAR_LIMIT} characters")
+
     def _but(self, without: str) -> str:
         """Takes a text out of a terminal that may hold it. None can hold one in which there is a control token."""
         if not without or self._spelled.search(without):
@@ -131,6 +146,7 @@ class Lark:
     def _named(self, kind: str, body: str, options: str = "") -> str:
         name = self._names.get(body)
         if name is None:
+            self._grow(len(body))
             name = f"{kind}_{len(self._names)}"
             self._names[body] = name + options
             return name

@@ -149,7 +149,9 @@ class GemmaValues:
         """What it refers to; again within itself it is JSON, whose grammar can hold itself."""
         if reference not in self._referred:
             self._referred[reference] = ""
-            self._referred[reference] = self._own(self._target(reference))
+            own = self._own(self._target(reference))
+            # A rule of its own: what is written out at each place doubles with each level.
+            self._referred[reference] = self._lark.rule(own) if own else ""
         return self._referred[reference]
 
     def _target(self, reference: str) -> object:

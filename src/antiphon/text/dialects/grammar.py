@@ -9,7 +9,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -52,9 +52,14 @@ class Wanted(Struct, frozen=True, kw_only=True):
         return self.thinking in ("forbidden", "closed")
 
 
-def output_grammar(dialect: Dialect, wanted: Wanted, control: Mapping[int, str]) -> str:
-    """The grammar of an output. `wanted` is not free; calls are wanted of a dialect that has them only."""
-    lark = Lark(control)
+def output_grammar(
+    dialect: Dialect, wanted: Wanted, control: Mapping[int, str], check: Callable[[], None] = lambda: None
+) -> str:
+    """The grammar of an output. `wanted` is not free; calls are wanted of a dialect that has them only.
+
+    Raises `ValueError` naming what cannot be said, and what `check`, which is called now and then, raises.
+    """
+    lark = Lark(control, check)
     form = dialect.own.grammar if dialect.own is not None else partial(_start, dialect)
     return lark.grammar(form(lark, wanted))
 

@@ -120,6 +120,8 @@ class Outside:
             state = self.marker(found.marker, out) or self.literal(found.marker, out)
             if state is not self:
                 return at, state
+            if self._one_value and self._in_value(text, at):
+                return len(text), self.literal(text[at:], out)
             if self._bare_body is not None and not self.flow.begun:
                 return self._read_start(self._bare_body, text, at, out)
         end = self._markers.half(text, at)

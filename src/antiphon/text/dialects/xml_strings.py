@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from msgspec import Struct
@@ -53,9 +54,16 @@ class Texts(Struct, frozen=True, kw_only=True):
     numbers: tuple[str, ...] = ()  # any number of these types
 
 
+# Alternatives of a value. Those that refer to alternatives multiply: a few lines of schema can spell more than memory.
+MAX_ALTERNATIVES = 1024
+
+
 def texts(schema: object, root: Mapping[str, Any]) -> Texts:
     """What the text of a value may be that the schema describes, within the document `root`. Raises `Unsayable`."""
-    return _any_of(_texts(leaf) for leaf in _leaves(schema, root, 0))
+    leaves = list(islice(_leaves(schema, root, 0), MAX_ALTERNATIVES + 1))
+    if len(leaves) > MAX_ALTERNATIVES:
+        raise Unsayable("anyOf")
+    return _any_of(map(_texts, leaves))
 
 
 def _any_of(each: Iterable[Texts]) -> Texts:

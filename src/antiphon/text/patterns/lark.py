@@ -120,6 +120,10 @@ def _lexemes(text: str) -> list[_Lexeme]:
     return [*found, _Lexeme("", "end of the grammar", line)]
 
 
+# No name that a grammar can give.
+IGNORED = "%IGNORE"
+
+
 class _Reader:
     def __init__(self, lexemes: list[_Lexeme]) -> None:
         self._lexemes = lexemes
@@ -138,11 +142,13 @@ class _Reader:
             else:
                 self._item()
         if self._ignores:
-            self._ignored = Repeat(choice(self._ignores), 0, None)
+            self._ignored = Name(IGNORED)  # since it stands before every token
         for name, at in self._bodies.items():
             self._at, self._in_rule = at, is_rule(name)
             self._definitions[name] = self._options()
             self._expect_end()
+        if self._ignores:
+            self._definitions[IGNORED] = Repeat(choice(self._ignores), 0, None)
         return Grammar(self._definitions, self._ignored)
 
     @property
