@@ -97,6 +97,7 @@ def test_faults_are_found_without_a_vocabulary() -> None:
     assert fault(lark.grammar(lark.json({"type": "object", "properties": {"a": {"type": "integer"}}}))) is None
     assert fault(lark.grammar(lark.json({"type": "string", "pattern": "(?=a)b"}))) is not None
     assert fault(lark.grammar(lark.json(False))) is not None
+    assert "characters" in str(fault("x" * (GRAMMAR_LIMIT + 1)))
 
 
 def chain(length: int, link: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
@@ -149,3 +150,4 @@ def test_only_so_many_large_grammars_are_followed_at_once() -> None:
     assert running[0].accept(ord("0"))
     del running[0]
     assert grammars.constraint(large("more")).accept(ord("m"))
+    assert grammars.constraint(large("other")).accept(ord("o"))  # the one before is kept, and gives way

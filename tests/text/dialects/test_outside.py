@@ -47,3 +47,13 @@ def test_another_marker_than_a_call_makes_a_section_s_opening_text() -> None:
     out = [*parser.control(SECTION), *parser.feed(" "), *parser.control("<think>"), *parser.feed("so")]
     assert merged(out)[:1] == [Text(SECTION)]
     assert merged(out)[-1] == Reasoning("so")
+
+
+def test_a_json_value_behind_a_closing_tag_holds_no_markers() -> None:
+    value = '{"a": "<think>x</think>"}'
+
+    def run(pieces: Sequence[str]) -> list[Fragment]:
+        parser = DIALECTS["hermes"].parser(tools={}, calls=False, control=(), reasoning_open=False, one_value=True)
+        return merged([fragment for piece in pieces for fragment in parser.feed(piece)] + parser.finish())
+
+    assert three_cuts(run, f"</think>{value}") == [Text(value)]
