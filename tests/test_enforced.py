@@ -189,6 +189,7 @@ async def test_a_grammar_holds_for_every_seed(server: RunningServer) -> None:
     for response in responses:
         [item] = response["output"]
         assert (item["type"], item["name"]) == ("custom_tool_call", "play")
+        assert re.match(move, item["input"])
         if response["status"] == "completed":
             assert re.fullmatch(rf"{move}(; {move})*", item["input"])
 

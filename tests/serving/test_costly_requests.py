@@ -8,6 +8,8 @@ import pytest
 
 from antiphon.engine.base import Finish, Step
 from antiphon.protocol.tools import MAX_TOOLS
+from antiphon.text.escaped_grammar import escaped_grammar
+from antiphon.text.messages import InputGrammar
 from tests.engines import GivenEngine
 from tests.server import error_of, running_server
 
@@ -54,8 +56,9 @@ async def test_definitions_are_not_copied_without_end() -> None:
 async def test_what_is_ignored_is_written_once() -> None:
     grammar = f'start: {"A " * 5_000}\nA: "a"\n%ignore /{"b" * 10_000}/'
     tool = {"type": "custom", "name": "c", "format": {"type": "grammar", "syntax": "lark", "definition": grammar}}
-    answer = await answered("hermes", {"tools": [tool]})
-    assert answer.status_code in (200, 400)
+    _, rules = escaped_grammar(InputGrammar("lark", grammar), "x")
+    assert sum(map(len, rules)) < 10 * len(grammar)
+    assert (await answered("hermes", {"tools": [tool]})).status_code == 200
 
 
 async def test_tools_are_counted_wherever_they_are_declared() -> None:

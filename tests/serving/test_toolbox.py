@@ -51,12 +51,12 @@ def toolbox(*tools: dict[str, Any], items: list[dict[str, Any]] | None = None) -
 
 
 def names(box: Toolbox) -> list[str]:
-    return [definition.name for definition in box.definitions()]
+    return [definition.name for definition in box.definitions]
 
 
 def test_a_function_is_what_it_is() -> None:
     box = toolbox(function("f", description="F.", parameters=PARAMETERS, strict=True), function("g", strict=None))
-    assert box.definitions() == [ToolDefinition("f", "F.", PARAMETERS, strict=True), ToolDefinition("g")]
+    assert box.definitions == [ToolDefinition("f", "F.", PARAMETERS, strict=True), ToolDefinition("g")]
     assert box.schemas() == {"f": PARAMETERS, "g": {}}
     assert not box.renames
     assert box.restored(Call(name="f")) == Call(name="f")
@@ -64,7 +64,7 @@ def test_a_function_is_what_it_is() -> None:
 
 def test_a_custom_tool_is_a_function_of_one_string() -> None:
     box = toolbox(custom("c", description="C."), custom("d", format={"type": "text"}))
-    assert box.definitions() == [
+    assert box.definitions == [
         ToolDefinition("c", "C.", INPUT, strict=True),
         ToolDefinition("d", "", INPUT, strict=True),
     ]
@@ -82,7 +82,7 @@ def test_a_custom_tool_is_a_function_of_one_string() -> None:
 def test_the_model_is_told_of_the_grammar_of_an_input(format: dict[str, str], told: str) -> None:
     with_words, without = toolbox(
         custom("c", description="C.", format=format), custom("d", format=format)
-    ).definitions()
+    ).definitions
     grammar = InputGrammar(format["syntax"], format["definition"])  # type: ignore[arg-type]
     assert with_words == ToolDefinition("c", f"C.\n\n{told}", INPUT, strict=True, input=grammar)
     assert without.description == told
@@ -94,7 +94,7 @@ def test_the_tools_of_a_namespace_have_its_name_and_its_description() -> None:
         namespace("bare", function("list", parameters=PARAMETERS)),
         function("list"),
     )
-    assert box.definitions() == [
+    assert box.definitions == [
         ToolDefinition("files__list", "Lists.\n\nOf files."),
         ToolDefinition("files__patch", "Of files.", INPUT, strict=True),
         ToolDefinition("bare__list", "", PARAMETERS),

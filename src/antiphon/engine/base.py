@@ -115,7 +115,7 @@ class ModelInfo(Struct, frozen=True, kw_only=True):
     chat_template: str | None = None  # Jinja source; None: the built-in ChatML template
     bos_token: str = ""  # the spelling, for templates
     eos_token: str = ""
-    dialect: str | None = None  # fixed by the engine's own configuration; None: the default
+    dialect: str | None = None  # fixed by the engine's own configuration; None: told from the template
     chooses: bool = True  # its tokens are chosen as they come; False: they are given, and can only be checked
 
 

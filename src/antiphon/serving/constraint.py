@@ -19,12 +19,11 @@ from antiphon.serving.model import ServedModel
 from antiphon.serving.toolbox import Toolbox
 from antiphon.text.constraint import GrammarRefused, GrammarsBusy, fault
 from antiphon.text.dialects.grammar import Wanted, output_grammar
+from antiphon.text.lark import ANY_OBJECT
 from antiphon.text.messages import ToolDefinition
 from antiphon.text.prompt import Prompt
 
 Calls = Literal["none", "allowed", "required"]
-
-_ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 
 
 def constraint_of(
@@ -57,22 +56,22 @@ def _wanted(model: ServedModel, request: CreateResponse, toolbox: Toolbox, promp
         if calls == "required":
             raise unsupported("tool_choice", "Enforcing a tool choice for a model without a form for calls")
         calls = "none"
+    if calls == "allowed" and schema is None and not model.engine.info.chooses:
+        calls = "none"
     unthinking = request.effort == "none" and model.can_forbid_thinking
-    unasked = calls == "none" or (calls == "allowed" and not model.engine.info.chooses)
-    if schema is None and unasked and not unthinking:
-        return None
-    return Wanted(
+    wanted = Wanted(
         tools=tools,
         calls=calls,
         several=request.fields.parallel_tool_calls is not False,
         schema=schema,
         thinking=model.thinking(prompt, marked=calls == "allowed" and schema is None, forbidden=unthinking),
     )
+    return None if wanted.free else wanted
 
 
 def _calls(request: CreateResponse, toolbox: Toolbox) -> tuple[Calls, Sequence[ToolDefinition]]:
     """What the choice says, and the tools that may be called."""
-    choice, tools = request.tool_choice, toolbox.definitions()
+    choice, tools = request.tool_choice, toolbox.definitions
     if choice == "none" or not tools:
         return "none", ()
     if isinstance(choice, NamedChoice | AllowedTools):
@@ -90,7 +89,7 @@ def _schema(request: CreateResponse) -> Mapping[str, Any] | None:
     """Of the visible text; None if it is free."""
     if isinstance(request.format, JsonSchemaFormat):
         return request.format.schema
-    return _ANY_OBJECT if isinstance(request.format, JsonObjectFormat) else None
+    return ANY_OBJECT if isinstance(request.format, JsonObjectFormat) else None
 
 
 def _named(model: ServedModel, wanted: Wanted, toolbox: Toolbox, check: Callable[[], None]) -> RequestRefused | None:

@@ -25,7 +25,7 @@ def prompt_of(
     Raises `RequestRefused` if the template refuses it or it does not fit the context, and what `check` raises.
     """
     messages = conversation(request.fields.instructions, request.items)
-    tools = [] if request.tool_choice == "none" else toolbox.definitions()
+    tools = [] if request.tool_choice == "none" else toolbox.definitions
     kwargs = _template_kwargs(model, request)
     bounds = Bounds(model.context_length - 1, check)  # One token at least must be left for the answer.
 

@@ -65,6 +65,8 @@ class Toolbox:
         for n, item in enumerate(request.items):
             if isinstance(item, AdditionalTools):
                 self._add(item.tools, f"input[{n}].tools")
+        self.definitions = [_definition(declared) for declared in self._declared.values()]
+        """What the model is told of them, in order."""
 
     def _add(self, tools: Sequence[Tool], path: str) -> None:
         for tool in _callable(tools, path, self.hosted):
@@ -73,13 +75,9 @@ class Toolbox:
                 raise RequestRefused(f"Two tools are named {tool.name!r}.", param=f"{tool.path}.name")
             self._declared.setdefault(tool.name, tool)
 
-    def definitions(self) -> list[ToolDefinition]:
-        """What the model is told of them, in order."""
-        return [_definition(declared) for declared in self._declared.values()]
-
     def schemas(self) -> Mapping[str, Mapping[str, Any]]:
         """The JSON Schemas of their arguments, by the model's names."""
-        return {definition.name: definition.parameters for definition in self.definitions()}
+        return {definition.name: definition.parameters for definition in self.definitions}
 
     def named(self, choice: NamedChoice | AllowedTools) -> frozenset[str]:
         """The model's names of the tools that a choice allows: those of every namespace that has one."""
