@@ -83,6 +83,17 @@ async def test_a_schema_that_nothing_obeys_is_refused(schema: dict[str, Any]) ->
     assert error["param"] == "text.format.schema"
 
 
+@pytest.mark.parametrize("choice", ["required", "auto"])
+@pytest.mark.parametrize(
+    ("syntax", "definition"),
+    [("regex", "[^\\s\\S]"), ("lark", "start: start"), ("lark", 'start: A\nA: "a" & "b"')],
+)
+async def test_a_grammar_that_no_input_obeys_is_refused(syntax: str, definition: str, choice: str) -> None:
+    format = {"type": "grammar", "syntax": syntax, "definition": definition}
+    body = {"tools": [F, {"type": "custom", "name": "c", "format": format}], "tool_choice": choice}
+    assert error_of(await answered("hermes", body))["param"] == "tools[1].format.definition"
+
+
 async def test_no_allowed_tool_is_no_call() -> None:
     call = '<tool_call>{"name": "f", "arguments": {}}</tool_call>'
     engine = GivenEngine([Step(tuple(call.encode()), Finish.STOP)])

@@ -80,9 +80,7 @@ def test_a_custom_tool_is_a_function_of_one_string() -> None:
     ],
 )
 def test_the_model_is_told_of_the_grammar_of_an_input(format: dict[str, str], told: str) -> None:
-    with_words, without = toolbox(
-        custom("c", description="C.", format=format), custom("d", format=format)
-    ).definitions
+    with_words, without = toolbox(custom("c", description="C.", format=format), custom("d", format=format)).definitions
     grammar = InputGrammar(format["syntax"], format["definition"])  # type: ignore[arg-type]
     assert with_words == ToolDefinition("c", f"C.\n\n{told}", INPUT, strict=True, input=grammar)
     assert without.description == told

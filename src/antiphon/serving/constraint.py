@@ -19,7 +19,7 @@ from antiphon.serving.model import ServedModel
 from antiphon.serving.toolbox import Toolbox
 from antiphon.text.constraint import GrammarRefused, GrammarsBusy, fault
 from antiphon.text.dialects.grammar import Wanted, output_grammar
-from antiphon.text.lark import ANY_OBJECT
+from antiphon.text.lark import ANY_OBJECT, Lark
 from antiphon.text.messages import ToolDefinition
 from antiphon.text.prompt import Prompt
 
@@ -38,6 +38,7 @@ def constraint_of(
     if wanted is None:
         return None
     try:
+        _check_inputs(model, wanted, toolbox, check)
         return model.grammars.constraint(output_grammar(model.form, wanted, model.control, check))
     except GrammarsBusy:
         message = "Too many requests with large schemas or grammars are running."
@@ -47,6 +48,20 @@ def constraint_of(
     except (GrammarRefused, ValueError, RecursionError) as refused:
         param = "tools" if wanted.schema is None else "text.format.schema"
         raise _named(model, wanted, toolbox, check) or _not_enforceable(param, str(refused)) from None
+
+
+def _check_inputs(model: ServedModel, wanted: Wanted, toolbox: Toolbox, check: Callable[[], None]) -> None:
+    """Raises `RequestRefused` for a grammar that no input obeys: within a call it would show only when it is due."""
+    for tool in wanted.tools:
+        if tool.input is None:
+            continue
+        lark = Lark({}, check)
+        try:
+            model.grammars.constraint(lark.grammar(lark.input_text(tool.input)))
+        except ValueError:
+            continue  # What cannot be said is named where the call is written.
+        except GrammarRefused as refused:
+            raise _not_enforceable(toolbox.param(tool.name), str(refused)) from None
 
 
 def _wanted(model: ServedModel, request: CreateResponse, toolbox: Toolbox, prompt: Prompt) -> Wanted | None:
